@@ -1,4 +1,4 @@
-"""Both runtimes behind one fixture, and a folder for a node's data."""
+"""Fixtures for both runtimes, and a folder for a node's data."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from quorumlog import simulation
 
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """The function that runs a main, on each runtime in turn."""
+    """Return a function that runs a main on both runtimes in turn."""
     return run_patiently if request.param == "real" else simulation.run
 
 

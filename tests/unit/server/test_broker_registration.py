@@ -1,4 +1,4 @@
-"""Brokers and controllers on separate simulated machines: registration, fencing and rejection."""
+"""Brokers and controllers on separate simulated machines: registration, fencing, rejection."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from quorumlog.simulation.links import apart
 LONG_SESSION_MS = 30_000
 
 
-def test_brokers_alone_serve_beside_three_controllers_and_none_of_them_votes() -> None:
+def test_broker_only_nodes_serve_with_three_controllers_and_do_not_vote() -> None:
     async def client(runtime: Runtime) -> tuple[list[int], list[int], list[int]]:
         async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=4)
@@ -34,7 +34,7 @@ def test_brokers_alone_serve_beside_three_controllers_and_none_of_them_votes() -
         assert leaders == {1, 2}, "both brokers lead"
 
 
-def test_brokers_go_on_when_the_controller_that_leads_is_killed() -> None:
+def test_brokers_continue_when_the_active_controller_is_killed() -> None:
     async def client(runtime: Runtime) -> None:
         async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=2)
@@ -71,7 +71,7 @@ def test_a_broker_that_may_be_alive_is_fenced_by_the_session_timeout_alone(how: 
         assert 2_400 < play.until(lambda: play.is_fenced(2)) < 4_000
 
 
-def test_a_new_controller_fences_who_died_with_the_old_one_a_second_after_its_election() -> None:
+def test_new_controller_fences_a_broker_that_died_with_the_old_one_after_a_second() -> None:
     with cluster(
         brokers=3, combined=True, controller=ControllerConfig(session_timeout_ms=LONG_SESSION_MS)
     ) as play:
@@ -83,7 +83,7 @@ def test_a_new_controller_fences_who_died_with_the_old_one_a_second_after_its_el
         assert 900 < took_ms < 2_000
 
 
-def test_a_broker_that_stops_in_order_leads_nothing_by_then_and_is_fenced_at_once() -> None:
+def test_broker_that_shuts_down_moves_its_leaderships_and_is_fenced_at_once() -> None:
     async def client(runtime: Runtime) -> None:
         async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=6, replication=2)
@@ -121,7 +121,7 @@ def test_all_nodes_stop_in_order_at_once() -> None:
         assert [m.sim.exit_error for m in everybody] == [None] * 3
 
 
-def test_a_restarted_broker_is_another_registration_and_serves_again() -> None:
+def test_restarted_broker_registers_again_and_serves() -> None:
     with cluster() as play:
         before = play.broker(2)
         play[2].sim.crash()
@@ -138,7 +138,7 @@ def test_a_restarted_broker_is_another_registration_and_serves_again() -> None:
 
 @pytest.mark.slow
 def test_a_start_that_ends_before_the_broker_is_registered_leaves_no_clean_marker() -> None:
-    """What a power cut took from its log must be told when it registers: nobody else knows."""
+    """The registration must report possible losses of a power cut; no other node detects them."""
 
     async def client(runtime: Runtime) -> None:
         async with make_log(runtime, "n1:9094") as log:
@@ -162,7 +162,7 @@ def test_a_start_that_ends_before_the_broker_is_registered_leaves_no_clean_marke
         play.until(lambda: bool(lives) and lives[0][0].parts.session is not None)
         cut = apart(["n2"], ["n101", "n102", "n103"])
         play.world.fabric.barriers.close(cut)
-        play.world.run_for(2_000)  # its logs are recovered and open by then
+        play.world.run_for(2_000)  # its logs are recovered and open by now
         session = lives[0][0].parts.session
         assert session is not None
         assert session.broker_epoch == -1
@@ -179,11 +179,11 @@ def test_a_start_that_ends_before_the_broker_is_registered_leaves_no_clean_marke
             found.append(play[2].node.parts.directory.was_clean)
             play[2].stop_in_order()
             play.until(lambda: not play[2].sim.alive)
-        assert found == [False, True], "and one that was registered leaves it"
+        assert found == [False, True], "and a registered broker leaves it"
 
 
 def stranger(play: Play, node_id: int, **fields: object) -> BaseException | None:
-    """Start one more broker and return what it ends with."""
+    """Start one more broker. Return the error that ends it."""
     machine = play.add(
         node_id,
         "stranger",
@@ -195,7 +195,7 @@ def stranger(play: Play, node_id: int, **fields: object) -> BaseException | None
     return machine.sim.exit_error
 
 
-def test_a_broker_of_another_cluster_ends_and_says_which_is_which() -> None:
+def test_broker_of_another_cluster_stops_and_names_both_clusters() -> None:
     with cluster() as play:
         error = stranger(play, 7, cluster_id="other")
         assert isinstance(error, InconsistentClusterId)
@@ -204,7 +204,7 @@ def test_a_broker_of_another_cluster_ends_and_says_which_is_which() -> None:
         assert play.broker(7) is None
 
 
-def test_a_second_broker_under_a_live_id_ends_and_the_first_goes_on() -> None:
+def test_second_broker_under_a_live_id_stops_and_the_first_continues() -> None:
     with cluster() as play:
         before = play.broker(2)
         error = stranger(play, 2)
@@ -215,7 +215,7 @@ def test_a_second_broker_under_a_live_id_ends_and_the_first_goes_on() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_a_second_broker_does_not_take_a_live_id_while_the_controllers_change(seed: int) -> None:
+def test_second_broker_does_not_get_a_live_id_during_a_controller_failover(seed: int) -> None:
     with cluster(seed=seed) as play:
         before = play.broker(2)
         play.add(
@@ -227,11 +227,11 @@ def test_a_second_broker_does_not_take_a_live_id_while_the_controllers_change(se
         dead.sim.crash()
         play.until(lambda: play.controller() not in (None, dead))
         play.world.run_for(3_000)
-        assert play.broker(2) == before, "its replicas are in sync as they were"
+        assert play.broker(2) == before, "its replicas are still in sync"
 
 
 def partitions(play: Play) -> list[tuple[int, tuple[int, ...]]]:
-    """Leader and ISR of every partition, as the controller has them."""
+    """Return leader and ISR of every partition in the controller's metadata."""
     controller = play.controller()
     if controller is None:
         return []
@@ -242,7 +242,7 @@ def partitions(play: Play) -> list[tuple[int, tuple[int, ...]]]:
     ]
 
 
-def test_leaderships_come_back_to_a_restarted_broker_by_the_round_of_balance() -> None:
+def test_balance_round_returns_leaderships_to_a_restarted_broker() -> None:
     async def client(runtime: Runtime) -> None:
         async with make_log(runtime, "n1:9094") as log:
             configs = {"leader.imbalance.check.interval.seconds": "20"}
@@ -260,8 +260,8 @@ def test_leaderships_come_back_to_a_restarted_broker_by_the_round_of_balance() -
         play.until(lambda: sorted(led for led, _ in partitions(play)) == [1, 1, 1, 2, 2, 2])
 
 
-def test_an_isr_change_comes_through_while_the_controllers_change() -> None:
-    """The leader asks again, whoever decides by then."""
+def test_isr_change_succeeds_during_a_controller_failover() -> None:
+    """The leader retries at the next active controller."""
 
     async def client(runtime: Runtime) -> None:
         async with make_log(runtime, "n1:9094") as log:
@@ -280,7 +280,7 @@ def test_an_isr_change_comes_through_while_the_controllers_change() -> None:
         assert len(partitions(play)) == 2
 
 
-def test_a_broker_alone_is_given_no_vote() -> None:
+def test_broker_only_node_cannot_become_a_voter() -> None:
     async def client(runtime: Runtime) -> str:
         async with make_log(runtime, "n1:9094") as log:
             with pytest.raises(InvalidRequest) as caught:

@@ -1,4 +1,4 @@
-"""The authority of a folder, and its change."""
+"""The certificate authority of a folder, and its replacement."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,13 +22,13 @@ URI = "quorumlog://cluster/node/1?roles=broker"
 
 
 def facts(folder: Path, name: str) -> CertificateFacts:
-    """The facts of one certificate."""
+    """Return the properties of one certificate."""
     return inspect(folder / f"{name}.pem")[0]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An authority with the certificates of a node and a client, beside a file with neither."""
+    """An authority with certificates of a node and a client, and an unrelated file."""
     create_authority(tmp_path, name="authority")
     issue(tmp_path, "node-1", name="node 1", hosts=HOSTS, uris=[URI])
     issue(tmp_path, "alice", name="alice")
@@ -40,7 +40,7 @@ def test_change_of_an_authority_keeps_names_hosts_and_identities(folder: Path) -
     old, before = facts(folder, "ca"), facts(folder, "node-1")
     trust_both(folder)
     assert facts(folder, "node-1") == before
-    issue(folder, "bob", name="bob")  # still by the old authority
+    issue(folder, "bob", name="bob")  # still signed by the old authority
     assert [paths.certificate.stem for paths in renew_all(folder)] == ["alice", "bob", "node-1"]
     assert renew_all(folder) == []
     assert old in inspect(folder / "ca.pem")
@@ -76,7 +76,7 @@ def test_steps_out_of_order_change_nothing_and_name_the_next_one(folder: Path) -
     old = (folder / "alice.pem").read_bytes()
     renew_all(folder)
     refused(trust_both, "trust-new")
-    (folder / "alice.pem").write_bytes(old)  # as if `renew` had been interrupted
+    (folder / "alice.pem").write_bytes(old)  # as after an interrupted `renew`
     refused(trust_new, "renew")
     assert [paths.certificate.stem for paths in renew_all(folder)] == ["alice"]
     trust_new(folder)

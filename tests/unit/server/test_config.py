@@ -1,4 +1,4 @@
-"""The typed table of a node's settings: what it takes, and what it says of what it refuses."""
+"""The table of a node's settings: accepted values and error messages."""
 
 import json
 
@@ -13,14 +13,14 @@ from quorumlog.server.config import NodeConfig, parse_toml, settings, toml_sourc
 A, B = id_text(b"a" * 16), id_text(b"b" * 16)
 
 
-def test_dotted_keys_and_tables_mean_the_same() -> None:
+def test_dotted_keys_and_tables_are_equivalent() -> None:
     dotted = 'data.dir = "/d"\nnode.id = 7\nlisteners.grpc = "127.0.0.1:0"\n'
     tables = '[data]\ndir = "/d"\n[node]\nid = 7\n[listeners]\ngrpc = "127.0.0.1:0"\n'
     assert parse_toml(dotted, source="a") == parse_toml(tables, source="b")
     assert parse_toml(dotted, source="a").node_id == 7
 
 
-def test_defaults_listen_on_this_machine_alone() -> None:
+def test_defaults_listen_on_localhost_only() -> None:
     config = NodeConfig(data_dir="/d")
     assert config.grpc_listener == "127.0.0.1:9094"
     assert config.controller_listener == "127.0.0.1:9093"
@@ -34,7 +34,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_one() -> None:
         parse_toml('data.dir = "/d"\nlistener.grpc = "x:1"', source="node.toml")
 
 
-def test_an_unknown_key_like_no_other_lists_the_known_ones() -> None:
+def test_unknown_key_without_a_similar_one_lists_all_keys() -> None:
     with pytest.raises(InvalidConfig, match=r"known are advertised\.controller, .*subscribe"):
         toml_source("zzz = 1", path="node.toml")
 
@@ -129,7 +129,7 @@ def test_a_file_that_is_not_toml_is_named() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_what_it_may_be(
+def test_invalid_value_is_named_with_the_valid_ones(
     values: dict[str, object], message: str
 ) -> None:
     text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
@@ -160,7 +160,7 @@ def test_what_is_wrong_is_named_with_what_it_may_be(
         (["h:1"], ["x:1", "y:1"], "advertised.kafka: two listeners are named PLAINTEXT"),
     ],
 )
-def test_what_is_wrong_with_kafka_listeners_is_named(
+def test_errors_of_kafka_listeners_are_named(
     listeners: list[str], advertised: list[str], message: str
 ) -> None:
     with pytest.raises(InvalidConfig) as caught:
@@ -170,7 +170,7 @@ def test_what_is_wrong_with_kafka_listeners_is_named(
     assert message in caught.value.message
 
 
-def test_several_kafka_listeners_are_told_apart_by_name() -> None:
+def test_several_kafka_listeners_have_names() -> None:
     config = NodeConfig(
         data_dir="/d",
         allow_insecure_listeners=True,
@@ -184,7 +184,7 @@ def test_several_kafka_listeners_are_told_apart_by_name() -> None:
     }
 
 
-def test_a_kafka_listener_of_one_interface_is_told_as_it_is() -> None:
+def test_kafka_listener_of_one_interface_is_advertised_unchanged() -> None:
     config = NodeConfig(data_dir="/d", kafka_listeners=("127.0.0.1:0",))
     advertised = advertised_kafka(config, {"PLAINTEXT": "127.0.0.1:40001"})
     assert advertised == (("PLAINTEXT", "127.0.0.1:40001"),)
@@ -205,12 +205,12 @@ def test_every_setting_has_a_doc_and_a_default_of_its_kind() -> None:
 
 @pytest.mark.parametrize("address", ["h:1", "127.0.0.1:9093", "[::1]:9093"])
 @pytest.mark.parametrize("directory_id", [None, DirectoryId(b"a" * 16)])
-def test_a_voter_reads_as_it_is_written(address: str, directory_id: DirectoryId | None) -> None:
+def test_voter_round_trip(address: str, directory_id: DirectoryId | None) -> None:
     voter = VoterEntry(node_id=NodeId(7), address=address, directory_id=directory_id)
     assert parse_voter(str(voter)) == voter
 
 
-def test_a_node_asks_the_other_voters_who_leads() -> None:
+def test_node_contacts_the_other_voters() -> None:
     config = NodeConfig(
         data_dir="/d",
         node_id=2,
@@ -232,7 +232,7 @@ def test_a_controller_without_clients_needs_no_address_for_them() -> None:
     assert config.quorum_address == "127.0.0.1:9093"
 
 
-def test_streams_of_members_are_taken_beside_the_controller_unless_said_otherwise() -> None:
+def test_raft_listener_defaults_to_any_port_of_the_controllers_host() -> None:
     assert NodeConfig(data_dir="/d").stream_listener == "127.0.0.1:0"
     assert NodeConfig(data_dir="/d", controller_listener="[::1]:5").stream_listener == "[::1]:0"
     elsewhere = NodeConfig(data_dir="/d", raft_listener="h:7", allow_insecure_listeners=True)
@@ -241,12 +241,12 @@ def test_streams_of_members_are_taken_beside_the_controller_unless_said_otherwis
         NodeConfig(data_dir="/d", raft_listener="nowhere")
 
 
-def test_a_lone_node_may_pick_its_port() -> None:
+def test_lone_node_may_use_port_zero() -> None:
     config = NodeConfig(data_dir="/d", controller_listener="127.0.0.1:0")
     assert config.quorum_address == ""
 
 
-def test_a_node_that_is_not_among_the_voters_asks_them_all() -> None:
+def test_node_outside_of_the_voters_contacts_them_all() -> None:
     config = NodeConfig(data_dir="/d", node_id=3, controller_voters=("1@h:1",))
     assert config.quorum_bootstrap == ("h:1",)
     assert config.own_entry is None

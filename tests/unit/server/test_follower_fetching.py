@@ -14,7 +14,7 @@ from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import LOG_FETCH
 
 T = TypeVar("T")
-CLIENTS = count()  # a machine each
+CLIENTS = count()  # one machine each
 RACKS = "abc"
 COUNT = 40
 
@@ -26,7 +26,7 @@ async def produced(log: AsyncLog, first: int = 0) -> None:
 
 
 def fetched_bytes(play: Play) -> dict[int, int]:
-    """What each node has sent to consumers."""
+    """Return the bytes that each node has sent to consumers."""
     found = {}
     for number, machine in play.machines.items():
         assert machine.node is not None
@@ -36,7 +36,7 @@ def fetched_bytes(play: Play) -> dict[int, int]:
 
 
 def ask(play: Play, main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
-    """Run one more client, on a machine of its own, to its end."""
+    """Run one more client to its end, on its own machine."""
     task = play.world.node(f"client-{next(CLIENTS)}").spawn(main)
     play.until(task.done)
     result: T = task.result()
@@ -44,7 +44,7 @@ def ask(play: Play, main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
 
 
 def roles(play: Play) -> tuple[int, int]:
-    """Who leads t-0, and one that follows."""
+    """Return the leader of t-0 and one follower."""
     topic = play[1].image.topic("t")
     assert topic is not None
     leader = topic.partitions[0].leader
@@ -83,7 +83,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_witho
 
 
 @pytest.mark.parametrize("how", ["killed", "paused"])
-def test_a_consumer_goes_on_at_the_leader_when_the_replica_in_its_rack_is_lost(how: str) -> None:
+def test_consumer_continues_at_the_leader_when_the_replica_in_its_rack_fails(how: str) -> None:
     async def make(runtime: Runtime) -> None:
         async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=1, replication=3)
@@ -119,7 +119,7 @@ def test_a_consumer_goes_on_at_the_leader_when_the_replica_in_its_rack_is_lost(h
         assert found == [*range(2 * COUNT)]
 
 
-def test_a_follower_refuses_what_it_does_not_have_or_know_to_be_committed() -> None:
+def test_follower_refuses_offsets_above_its_log_end_or_high_watermark() -> None:
     async def make(runtime: Runtime) -> None:
         async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=1, replication=3)
@@ -149,7 +149,7 @@ def test_a_follower_refuses_what_it_does_not_have_or_know_to_be_committed() -> N
             assert result.records
             return "records"
 
-        assert ask(play, fetch) == "NotLeaderOrFollower", "who names no rack wants the leader"
+        assert ask(play, fetch) == "NotLeaderOrFollower", "a fetch without a rack needs the leader"
         rack = RACKS[follower - 1]
         assert ask(play, fetch) == "records"
         offset = COUNT + 1

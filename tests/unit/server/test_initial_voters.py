@@ -1,4 +1,4 @@
-"""Who votes at first: what a configuration and the flags of `storage format` come to."""
+"""The initial voters, from the configuration and the flags of `storage format`."""
 
 from pathlib import Path
 from typing import Any
@@ -30,26 +30,26 @@ def test_each_listed_voter_is_formatted_with_all_of_them_and_its_own_disk() -> N
         assert forming.voters_with(Voter(NodeId(node_id), disk), "x:1") == both
 
 
-def test_without_a_list_a_node_is_alone_wherever_it_will_be_reached() -> None:
+def test_node_without_a_list_is_a_lone_voter() -> None:
     forming = initial_voters(config())
     assert forming.directory_id is None
     assert forming.voters_with(Voter(NodeId(1), C), "h:1") is None
 
 
-def test_a_standalone_node_votes_alone_at_an_address_that_others_can_be_told() -> None:
+def test_standalone_node_is_a_lone_voter_with_its_advertised_address() -> None:
     forming = initial_voters(config(controller_listener="h:7"), standalone=True)
     alone = VoterSet(((Voter(NodeId(1), C), "h:7"),))
     assert forming.voters_with(Voter(NodeId(1), C), "h:7") == alone
 
 
 def test_a_node_without_initial_voters_has_a_new_disk_also_where_it_is_listed() -> None:
-    """A voter whose disk was wiped: under its old directory id it could vote twice."""
+    """A voter whose disk was wiped could vote twice under its old directory id."""
     forming = initial_voters(config(controller_voters=VOTERS), no_initial_voters=True)
     assert forming.directory_id is None
     assert forming.voters_with(Voter(NodeId(1), C), "h:1") == NO_VOTERS
 
 
-def test_a_broker_alone_never_votes_whoever_is_named() -> None:
+def test_broker_only_node_never_votes() -> None:
     for named in ({"controller_bootstrap": ("h:1",)}, {"controller_voters": VOTERS}):
         forming = initial_voters(config(3, roles=("broker",), **named))
         assert forming.voters_with(Voter(NodeId(3), C), "h:3") == NO_VOTERS
@@ -77,7 +77,7 @@ def test_a_broker_alone_never_votes_whoever_is_named() -> None:
         ({"controller_listener": "127.0.0.1:0"}, {"standalone": True}, "with a fixed port"),
     ],
 )
-def test_what_contradicts_itself_is_refused_with_what_to_do(
+def test_contradictory_settings_are_refused_with_a_remedy(
     fields: dict[str, Any], flags: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=said):
@@ -98,7 +98,7 @@ def test_formatting_again_changes_nothing(tmp_path: Path) -> None:
         assert len(first.cluster_id) == 22
 
 
-def test_a_directory_that_was_formed_otherwise_is_refused(tmp_path: Path) -> None:
+def test_directory_formatted_with_other_voters_is_refused(tmp_path: Path) -> None:
     node = NodeConfig(data_dir=str(tmp_path / "d"), controller_voters=VOTERS)
     format_storage(node)
     others = (VOTERS[0], f"2@h:2:{id_text(C)}")

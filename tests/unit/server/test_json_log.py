@@ -1,4 +1,4 @@
-"""The journal as JSON: the events' fields by name, and nothing lost."""
+"""The log in JSON format: named fields of events, with nothing lost."""
 
 import json
 import logging
@@ -41,13 +41,13 @@ def test_an_event_has_its_fields_by_name_and_numbers_stay_numbers() -> None:
         ("broker.session_ended id=%d: %s", (1, "gone"), "broker.session_ended"),
     ],
 )
-def test_the_name_of_an_event_ends_where_its_fields_or_a_sentence_begin(
+def test_event_name_ends_before_its_fields_or_a_sentence(
     form: str, arguments: tuple[Any, ...], event: str
 ) -> None:
     assert written(form, *arguments)["event"] == event
 
 
-def test_what_others_log_is_a_message_without_an_event() -> None:
+def test_log_line_of_a_library_is_a_message_without_an_event() -> None:
     line = written("e.g. something %s happened", "odd")
     assert "event" not in line
     assert line["message"] == "e.g. something odd happened"
@@ -67,13 +67,13 @@ def test_what_others_log_is_a_message_without_an_event() -> None:
         ("a.b", ({"x": 1},), {}),
     ],
 )
-def test_fields_are_read_off_the_format(
+def test_fields_are_parsed_from_the_format(
     form: str, arguments: tuple[Any, ...], fields: dict[str, Any]
 ) -> None:
     assert fields_of(form, arguments) == fields
 
 
-def test_a_failure_brings_its_traceback_in_the_same_line() -> None:
+def test_exception_has_its_traceback_in_the_same_line() -> None:
     try:
         raise RuntimeError("a bug\nover two lines")
     except RuntimeError:

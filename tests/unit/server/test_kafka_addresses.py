@@ -1,4 +1,4 @@
-"""Brokers of one cluster as clients of the Kafka protocol see them, while they come and go."""
+"""Broker addresses for Kafka clients while brokers fail and return."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +27,7 @@ def play() -> Iterator[Play]:
 
 
 def created(play: Play, name: str, *replicas: int) -> None:
-    """A topic whose one partition has these replicas, the leader first."""
+    """Create a topic whose only partition has these replicas, the leader first."""
 
     async def main(runtime: Runtime) -> bool:
         channel = runtime.network.channel("n1:9094")
@@ -57,7 +57,7 @@ def metadata(play: Play, *names: str, version: int = 8, at: str = "n1:9092") -> 
     return asked(play, METADATA, version, at=at, **fields)
 
 
-def test_every_broker_tells_the_addresses_and_racks_of_all(play: Play) -> None:
+def test_every_broker_returns_the_addresses_and_racks_of_all(play: Play) -> None:
     for asked_one in ("n1", "n2", "n3"):
         answer = metadata(play, at=f"{asked_one}:9092")
         brokers = {(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
@@ -84,7 +84,7 @@ def test_a_broker_that_died_is_left_out_and_its_replicas_are_offline(play: Play)
     assert alone.offline_replicas == (2,)
 
 
-def test_version_0_is_told_only_of_replicas_that_it_can_look_up(play: Play) -> None:
+def test_version_0_returns_only_replicas_of_listed_brokers(play: Play) -> None:
     created(play, "safe", 2, 1)
     play[2].sim.crash()
     play.until(lambda: play.is_fenced(2))
@@ -94,7 +94,7 @@ def test_version_0_is_told_only_of_replicas_that_it_can_look_up(play: Play) -> N
     assert (safe.replica_nodes, safe.isr_nodes) == ((1,), (1,))
 
 
-def test_fenced_brokers_are_described_to_who_asks_for_them(play: Play) -> None:
+def test_fenced_brokers_are_described_on_request(play: Play) -> None:
     play[2].sim.crash()
     play.until(lambda: play.is_fenced(2))
     for with_fenced, expected in (

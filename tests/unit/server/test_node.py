@@ -1,4 +1,7 @@
-"""The life of one node: start, refused starts, orderly stop, crash, full disk; on both runtimes."""
+"""One node from start to stop: refused starts, orderly stop, crash, full disk.
+
+The tests run on both runtimes.
+"""
 
 import asyncio
 import shutil
@@ -119,11 +122,11 @@ def test_a_stop_ends_streams_and_long_polls_without_waiting_for_them(run: Run, f
             await subscribed.send(log_pb2.SubscribeRequest(topic="t", offset=0))
             async with runtime.tasks.scope("test") as scope:
                 poll = scope.spawn(fetch(channel, max_wait_ms=60_000), name="poll")
-                await produce(channel, b"x", topic="t")  # the streams are served by now
+                await produce(channel, b"x", topic="t")  # the node serves the streams by now
                 assert (await poll).records
                 poll = scope.spawn(fetch(channel, offset=1, max_wait_ms=60_000), name="poll")
                 assert (await subscribed.receive()) is not None
-                await fetch(channel)  # and so is the poll, which was asked for before
+                await fetch(channel)  # and the poll, which was sent before
                 started = runtime.clock.now_ms()
                 stopping = scope.spawn(node.stop(), name="stop")
                 assert (await poll).records == b""
@@ -138,8 +141,8 @@ def test_a_stop_ends_streams_and_long_polls_without_waiting_for_them(run: Run, f
     run(main)
 
 
-def test_what_was_acknowledged_before_the_stop_is_there_after_it(run: Run, folder: str) -> None:
-    """The stop falls into the middle of a stream of requests."""
+def test_records_acknowledged_before_a_stop_survive_it(run: Run, folder: str) -> None:
+    """The stop comes in the middle of a stream of requests."""
 
     async def main(runtime: Runtime) -> None:
         config = config_of(folder)
@@ -172,7 +175,7 @@ async def received_all(stream: Stream[Any, Any]) -> None:
 
 
 async def keep_producing(channel: Channel, acknowledged: dict[int, bytes]) -> None:
-    """Produce one request after another until the node ends the stream."""
+    """Produce requests one after another until the node ends the stream."""
     stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
     number = 0
     try:
@@ -217,13 +220,13 @@ def test_a_directory_of_another_cluster_or_node_is_refused(run: Run, folder: str
             await format_directory(runtime, config, cluster_id="y" * 22)
         assert await format_directory(runtime, config) == meta, "repeating it changes nothing"
         async with Node(runtime, config):
-            pass  # the refusals left it usable
+            pass  # the refusals left the directory usable
 
     run(main)
 
 
 def test_a_node_that_lost_its_metadata_log_touches_no_partition(run: Run, folder: str) -> None:
-    """It would take every partition for a deleted topic's, and delete it."""
+    """It would treat every partition as one of a deleted topic and delete it."""
 
     async def main(runtime: Runtime) -> None:
         config = config_of(folder)
@@ -290,7 +293,7 @@ def test_a_port_in_use_is_refused_and_undone(run: Run, tmp_path: Path, which: st
 # --- faults ------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_refuses_stores_nothing_and_goes_on_when_there_is_room(folder: str) -> None:
+def test_full_disk_refuses_records_until_there_is_space(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         config = config_of(folder)
         await format_directory(runtime, config)
@@ -305,7 +308,7 @@ def test_a_full_disk_refuses_stores_nothing_and_goes_on_when_there_is_room(folde
             assert refused.error.retriable
             assert values(await fetch(channel)) == [b"before"]
             disk.capacity_bytes = None
-            await asyncio.sleep(1.1)  # it is looked at every second
+            await asyncio.sleep(1.1)  # free space is checked every second
             assert (await produce(channel, b"after")).base_offset == 1
             assert values(await fetch(channel)) == [b"before", b"after"]
             await channel.close()
@@ -318,14 +321,14 @@ def test_a_full_disk_refuses_stores_nothing_and_goes_on_when_there_is_room(folde
 
 
 def used(disk: Any) -> int:
-    """Bytes in use: what is free of a large capacity, the other way round."""
+    """Return the bytes in use: a large capacity minus the free bytes."""
     disk.capacity_bytes = 1 << 40
     return int((1 << 40) - disk.free_bytes())
 
 
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_after_a_crash_every_acknowledged_record_is_where_it_was(
+def test_acknowledged_records_survive_a_crash_at_their_offsets(
     folder: str, power: bool, seed: int
 ) -> None:
     """`flush.policy=fsync` (the default of a single replica) survives even a power cut."""
@@ -364,7 +367,7 @@ def test_after_a_crash_every_acknowledged_record_is_where_it_was(
 def test_a_topic_deleted_just_before_a_crash_leaves_nothing(
     folder: str, again: bool, seed: int
 ) -> None:
-    """R29: neither its folder, nor its records in a new topic of the same name."""
+    """R29: neither the folder stays, nor do its records appear in a new topic of that name."""
     config = config_of(folder)
     deleted: list[int] = []
 
@@ -435,7 +438,7 @@ def test_a_stop_while_a_topic_is_deleted_reports_no_failed_log(
 
 
 def test_a_folder_of_another_topic_is_not_taken_over(tmp_path: Path) -> None:
-    """R29: the folder has the right name and the wrong topic id."""
+    """R29: the folder has the right name and another topic id."""
     folder = tmp_path / "data"
 
     async def main(runtime: Runtime) -> None:
@@ -458,7 +461,7 @@ def test_a_folder_of_another_topic_is_not_taken_over(tmp_path: Path) -> None:
     run_patiently(main)
 
 
-def test_a_folder_that_is_not_ours_stays(tmp_path: Path) -> None:
+def test_foreign_folder_stays(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         config = config_of(str(tmp_path / "data"))
         await format_directory(runtime, config)
@@ -471,8 +474,8 @@ def test_a_folder_that_is_not_ours_stays(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "backup-2024" / "notes.txt").read_text() == "mine"
 
 
-def test_a_caller_that_names_an_error_class_sees_it_as_that_class(folder: str) -> None:
-    """The typed detail survives the wire: not every error becomes an OutcomeUnknown."""
+def test_client_gets_the_error_class_of_the_server(folder: str) -> None:
+    """The typed detail is transmitted: not every error becomes an OutcomeUnknown."""
 
     async def main(runtime: Runtime) -> None:
         config = config_of(folder)
@@ -488,7 +491,7 @@ def test_a_caller_that_names_an_error_class_sees_it_as_that_class(folder: str) -
     simulation.run(main)
 
 
-def test_commands_that_share_a_batch_are_no_more_than_a_step_of_the_loop_replays() -> None:
+def test_batch_of_commands_is_replayed_within_one_step_of_the_loop() -> None:
     gathering = ProposalQueue(bytes_max=2**30, batch_bytes_max=METADATA_BATCH_BYTES)
     for _ in range(1_000):
         gathering.add([b"x" * 20], log_end_offset=Offset(0), epoch=Epoch(1))

@@ -1,4 +1,4 @@
-"""What `dev` and `server` come to: flags, environment, file and default together."""
+"""The settings of `dev` and `server` from flags, environment, file and defaults."""
 
 from pathlib import Path
 
@@ -16,13 +16,13 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable_of(row.name), raising=False)
 
 
-def test_every_setting_has_a_variable_of_its_own() -> None:
+def test_every_setting_has_its_own_variable() -> None:
     names = [variable_of(row.name) for row in settings()]
     assert len(set(names)) == len(names)
     assert "QUORUMLOG_PRODUCE_INFLIGHT_BYTES_MAX" in names
 
 
-def test_a_server_takes_flags_over_variables_over_its_file(
+def test_flags_override_variables_which_override_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "node.toml"
@@ -41,21 +41,21 @@ def test_a_server_takes_flags_over_variables_over_its_file(
     assert str(found.origins["shutdown.grace.ms"]) == "default"
 
 
-def test_a_server_needs_no_file_when_the_environment_says_all(
+def test_server_needs_no_file_if_the_environment_has_all_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("QUORUMLOG_DATA_DIR", "/e")
     assert load_config(None).data_dir == "/e"
 
 
-def test_what_is_missing_is_told_with_every_way_to_give_it() -> None:
+def test_missing_setting_is_reported_with_every_source() -> None:
     with pytest.raises(InvalidConfig) as caught:
         load_config(None)
     for way in ("data.dir", "--config", "--set data.dir=", "QUORUMLOG_DATA_DIR"):
         assert way in caught.value.message
 
 
-def test_settings_that_do_not_fit_together_are_told_with_their_place(tmp_path: Path) -> None:
+def test_contradictory_settings_are_reported_with_their_source(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text('data.dir = "/f"\n[listeners]\ngrpc = "0.0.0.0:1"\n')
     with pytest.raises(
@@ -66,7 +66,7 @@ def test_settings_that_do_not_fit_together_are_told_with_their_place(tmp_path: P
     assert load_config(str(file), assignments).advertised_grpc == "h:1"
 
 
-def test_the_table_of_the_command_line_is_left_alone(tmp_path: Path) -> None:
+def test_command_line_table_of_the_file_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "quorumlog.toml"
     file.write_text('data.dir = "/f"\n[client]\nbootstrap = "h:1"\n')
     assert load_config(str(file)).data_dir == "/f"
@@ -80,7 +80,7 @@ def test_dev_has_a_default_for_everything(tmp_path: Path, monkeypatch: pytest.Mo
     assert node_config(found).grpc_listener == "127.0.0.1:9094"
 
 
-def test_devs_flags_win_and_keep_what_they_do_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_of_dev_override_only_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUORUMLOG_LISTENERS_GRPC", "127.0.0.5:7000")
     monkeypatch.setenv("QUORUMLOG_DATA_DIR", "/e")
     found = resolve_dev(DevOptions(grpc_port=0, assignments=["node.rack=r"]))
@@ -125,13 +125,13 @@ def test_dev_keeps_a_controller_port_of_the_environment(monkeypatch: pytest.Monk
         (DevOptions(assignments=["node.idd=3"]), "did you mean node.id"),
     ],
 )
-def test_devs_flags_that_cannot_be_are_refused(options: DevOptions, sentence: str) -> None:
+def test_invalid_flags_of_dev_are_refused(options: DevOptions, sentence: str) -> None:
     with pytest.raises(InvalidConfig, match=sentence):
         resolve_dev(options)
 
 
 @pytest.mark.parametrize("options", [DevOptions(), DevOptions(grpc_port=0)])
-def test_dev_says_where_a_wrong_listener_stands(
+def test_dev_reports_the_source_of_an_invalid_listener(
     monkeypatch: pytest.MonkeyPatch, options: DevOptions
 ) -> None:
     monkeypatch.setenv("QUORUMLOG_LISTENERS_GRPC", "foo")
@@ -139,7 +139,7 @@ def test_dev_says_where_a_wrong_listener_stands(
         resolve_dev(options)
 
 
-def test_dev_may_listen_everywhere_if_clients_are_told_where() -> None:
+def test_dev_may_listen_on_all_interfaces_with_an_advertised_address() -> None:
     permit = "allow.insecure.listeners=true"
     found = resolve_dev(DevOptions(host="0.0.0.0", assignments=["advertised.grpc=me:9094", permit]))
     assert node_config(found).advertised_grpc == "me:9094"
@@ -157,9 +157,7 @@ def test_dev_may_listen_everywhere_if_clients_are_told_where() -> None:
         (DevOptions(assignments=["listeners.http="]), ""),
     ],
 )
-def test_dev_opens_a_port_for_metrics_beside_that_of_clients(
-    options: DevOptions, address: str
-) -> None:
+def test_dev_opens_a_port_for_metrics(options: DevOptions, address: str) -> None:
     assert node_config(resolve_dev(options)).http_listener == address
 
 
@@ -184,12 +182,12 @@ def test_dev_opens_a_port_for_clients_of_the_kafka_protocol(
     assert node_config(resolve_dev(options)).kafka_listeners == addresses
 
 
-def test_the_port_for_metrics_is_given_once() -> None:
+def test_metrics_port_is_set_once() -> None:
     with pytest.raises(InvalidConfig, match=r"listeners\.http is given twice"):
         resolve_dev(DevOptions(http_port=1, assignments=["listeners.http=h:2"]))
 
 
-def test_a_server_opens_no_port_for_metrics_or_kafka_unless_told(tmp_path: Path) -> None:
+def test_server_opens_no_port_for_metrics_or_kafka_by_default(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text('data.dir = "/f"\n')
     assert load_config(str(file)).http_listener == ""

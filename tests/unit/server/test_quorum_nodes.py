@@ -1,4 +1,4 @@
-"""Three whole nodes with both roles: one leads the quorum, every one serves clients."""
+"""Three whole nodes with both roles: one is the active controller, all serve clients."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -45,7 +45,7 @@ IDS = (1, 2, 3)
 
 
 class Trio:
-    """Three nodes in one process, each on a directory of its own."""
+    """Three nodes in one process, each with its own directory."""
 
     def __init__(self, runtime: Runtime, folder: Path, roles: Sequence[str]) -> None:
         self.runtime = runtime
@@ -73,7 +73,7 @@ class Trio:
         self.nodes: dict[int, Node] = {}
 
     async def start(self, *numbers: int) -> None:
-        """Start nodes, all at once: each waits for the others."""
+        """Start nodes concurrently: each waits for the others."""
         for number in numbers:
             config = self.configs[number]
             await format_directory(
@@ -86,7 +86,7 @@ class Trio:
         await asyncio.gather(*(self.nodes.pop(number).stop() for number in numbers))
 
     def address(self, number: int) -> str:
-        """Where clients reach a node."""
+        """Return the address of a node for clients."""
         return self.nodes[number].addresses.grpc or self.configs[number].controller_listener
 
     async def describe(self, number: int, *, local: bool = True) -> Any:
@@ -95,7 +95,7 @@ class Trio:
         return await channel.call(QUORUM_DESCRIBE, request, timeout_ms=WAIT_MS)
 
     async def leader(self, wanted: int | None = None) -> int:
-        """Wait until all nodes that are up know the same leader, this one if one is wanted."""
+        """Wait until all live nodes have the same leader, a given one if `wanted`."""
         while True:
             known = {(await self.describe(number)).leader_id for number in self.nodes}
             leader = int(known.pop())
@@ -104,14 +104,16 @@ class Trio:
             await asyncio.sleep(0.02)
 
     async def have_lead(self, log: AsyncLog, to: int) -> None:
-        """Have a node lead, asking again where another was elected meanwhile."""
+        """Transfer the leadership to a node. Retry after a concurrent election."""
         while await self.leader() != to:
-            with suppress(NotController, InvalidRequest):  # nobody leads just now, or it does
+            with suppress(
+                NotController, InvalidRequest
+            ):  # there is no leader at the moment, or it is the leader
                 await log.admin.transfer_leadership(to)
 
     async def while_led(self, check: Callable[[int], Awaitable[None]]) -> None:
-        """Run a check that rests on who leads; again where there was an election meanwhile, as
-        there is on a machine that is busy for longer than followers wait."""
+        """Run a check that depends on the leader. Repeat it after an election, which a busy machine
+        may cause."""
         while True:
             leader = await self.leader()
             epoch = (await self.describe(leader)).leader_epoch
@@ -141,14 +143,14 @@ async def send(log: AsyncLog, topic: str, count: int) -> None:
 
 
 async def stored(log: AsyncLog, topic: str) -> list[int]:
-    """Every record's number, ascending."""
+    """Return the numbers of all records, ascending."""
     async with log.consumer(topic, until_end=True) as consumer:
         return sorted([int(record.value or b"") async for record in consumer])
 
 
-def test_records_are_still_there_when_all_nodes_were_stopped_and_started(tmp_path: Path) -> None:
-    """A follower must not take the partitions of topics that it has not heard of yet for deleted
-    ones: what a new leader says first to be committed is less than what was."""
+def test_records_survive_a_restart_of_all_nodes(tmp_path: Path) -> None:
+    """A new leader first reports a lower high watermark than before. A follower must not treat
+    topics above it as deleted."""
 
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path) as trio:
@@ -164,7 +166,7 @@ def test_records_are_still_there_when_all_nodes_were_stopped_and_started(tmp_pat
     run_patiently(main)
 
 
-def test_any_node_describes_the_quorum_as_its_leader_does(tmp_path: Path) -> None:
+def test_any_node_describes_the_quorum_like_its_leader(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path) as trio:
 
@@ -190,7 +192,7 @@ def test_any_node_describes_the_quorum_as_its_leader_does(tmp_path: Path) -> Non
     run_patiently(main)
 
 
-def test_brokers_follow_the_leadership_and_relay_changes_to_it(tmp_path: Path) -> None:
+def test_brokers_follow_the_leader_and_forward_changes_to_it(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path) as trio:
             for step, to in enumerate((1, 3, 2)):
@@ -206,7 +208,7 @@ def test_brokers_follow_the_leadership_and_relay_changes_to_it(tmp_path: Path) -
     run_patiently(main)
 
 
-def test_two_nodes_go_on_without_the_leader_that_stopped(tmp_path: Path) -> None:
+def test_two_nodes_continue_without_the_stopped_leader(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path) as trio:
             old = await trio.leader()
@@ -222,7 +224,7 @@ def test_two_nodes_go_on_without_the_leader_that_stopped(tmp_path: Path) -> None
     run_patiently(main)
 
 
-def test_health_checks_hear_whether_the_quorum_has_a_leader(tmp_path: Path) -> None:
+def test_health_check_reports_if_the_quorum_has_a_leader(tmp_path: Path) -> None:
     serving = health_pb2.HealthCheckResponse.SERVING
 
     async def main(runtime: Runtime) -> None:
@@ -232,11 +234,11 @@ def test_health_checks_hear_whether_the_quorum_has_a_leader(tmp_path: Path) -> N
                     stub: Any = health_pb2_grpc.HealthStub(channel)
                     asked = health_pb2.HealthCheckRequest(service=QUORUM_HEALTH)
                     while (await stub.Check(asked)).status != serving:
-                        await trio.leader()  # an election of a busy machine
+                        await trio.leader()  # an election on a busy machine
             async with aio.insecure_channel(trio.address(1)) as channel, asyncio.timeout(AMPLE_S):
                 stub = health_pb2_grpc.HealthStub(channel)
                 watch = stub.Watch(health_pb2.HealthCheckRequest(service=QUORUM_HEALTH))
-                while (await watch.read()).status != serving:  # an election of a busy machine
+                while (await watch.read()).status != serving:  # an election on a busy machine
                     pass
                 await trio.stop(2, 3)
                 while (await watch.read()).status == serving:
@@ -248,8 +250,8 @@ def test_health_checks_hear_whether_the_quorum_has_a_leader(tmp_path: Path) -> N
     run_patiently(main)
 
 
-def test_without_a_majority_a_change_is_refused_for_want_of_one(tmp_path: Path) -> None:
-    """Not for the addresses of dead nodes, nor for a deadline: these are what follows from it."""
+def test_change_without_a_majority_names_the_missing_majority(tmp_path: Path) -> None:
+    """The error is not about addresses of dead nodes or a timeout, which are consequences."""
 
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path) as trio:
@@ -270,7 +272,7 @@ def test_without_a_majority_a_change_is_refused_for_want_of_one(tmp_path: Path) 
     run_patiently(main)
 
 
-def test_what_cannot_be_changed_is_refused_by_name(tmp_path: Path) -> None:
+def test_invalid_change_is_refused_by_name(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path, "controller") as trio:
 
@@ -303,7 +305,7 @@ def test_what_cannot_be_changed_is_refused_by_name(tmp_path: Path) -> None:
     run_patiently(main)
 
 
-def test_a_controller_that_does_not_lead_says_who_gives_producer_ids(tmp_path: Path) -> None:
+def test_inactive_controller_names_the_one_that_assigns_producer_ids(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path, "controller") as trio:
             request = controller_pb2.RelayRequest(cluster_id=CLUSTER, broker_id=-1)
@@ -325,14 +327,14 @@ def test_a_controller_that_does_not_lead_says_who_gives_producer_ids(tmp_path: P
                 assert len(starts) == 2
 
             await trio.while_led(check)
-            first = given[0]  # others were lost with the leader that gave them
+            first = given[0]  # other ids were lost with the leader that assigned them
             assert given == [first, first + 1000]
             assert first % 1000 == 0
 
     run_patiently(main)
 
 
-def test_controllers_alone_serve_no_clients_and_say_so(tmp_path: Path) -> None:
+def test_controller_only_nodes_refuse_clients_with_a_reason(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path, "controller") as trio:
             assert {node.addresses.grpc for node in trio.nodes.values()} == {""}
@@ -344,7 +346,7 @@ def test_controllers_alone_serve_no_clients_and_say_so(tmp_path: Path) -> None:
     run_patiently(main)
 
 
-def test_a_start_that_waits_for_the_others_can_be_called_off(tmp_path: Path) -> None:
+def test_start_that_waits_for_other_nodes_can_be_cancelled(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         trio = Trio(runtime, tmp_path, ("controller", "broker"))
 
@@ -354,7 +356,7 @@ def test_a_start_that_waits_for_the_others_can_be_called_off(tmp_path: Path) -> 
                     await trio.start(1)
             assert (tmp_path / "1" / ".kafka_cleanshutdown").exists()
 
-        for _ in range(2):  # the second finds the directory unlocked
+        for _ in range(2):  # the second start finds the directory unlocked
             await with_time(1_000, check)
 
     run_patiently(main)

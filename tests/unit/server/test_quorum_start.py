@@ -10,7 +10,7 @@ from quorumlog.server.quorum import APPLY_PATIENCE_MS, wait_for_committed_metada
 from quorumlog.simulation import run
 
 
-def test_a_start_waits_for_its_past_however_long_that_takes() -> None:
+def test_start_waits_for_the_replay_of_the_metadata_without_a_time_limit() -> None:
     async def main(runtime: Runtime) -> None:
         metadata = MetadataStateMachine()
         publisher = MetadataPublisher(metadata)

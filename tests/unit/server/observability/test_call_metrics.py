@@ -1,4 +1,4 @@
-"""Calls by method and outcome; the loop's stalls. Simulated."""
+"""Metrics of calls by method and outcome, and of loop stalls, on the simulated runtime."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ def looked(counts: CallMetrics) -> Scrape:
     return scrape
 
 
-def test_calls_are_counted_by_what_they_ended_with() -> None:
+def test_calls_are_counted_by_their_status() -> None:
     async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
         if request.topic == "fails":
             raise NotController("ask another one")
@@ -85,7 +85,7 @@ def test_streams_are_open_until_they_end() -> None:
         assert await stream.receive() is None
         assert looked(counts).value(CALLS_OPEN, "Log/Produce") == 0
         assert looked(counts).value(CALLS, "Log/Produce", "ok") == 1
-        assert CALL_SECONDS not in looked(counts).found, "how long a stream lasts says nothing"
+        assert CALL_SECONDS not in looked(counts).found, "the duration of a stream is not measured"
         await channel.close()
         await listener.close(0)
 
@@ -93,26 +93,24 @@ def test_streams_are_open_until_they_end() -> None:
 
 
 class HeldClock:
-    """A clock that a busy loop moves: virtual time stands still while code runs."""
+    """A clock that a busy loop advances: virtual time stops while code runs."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
         self.held_ms = 0
 
     def now_ms(self) -> int:
-        """The loop's time and what held it up."""
+        """Return the loop's time plus its stalls."""
         return self._clock.now_ms() + self.held_ms
 
     def wall_ms(self) -> int:
-        """Nobody asks."""
         return self._clock.wall_ms()
 
     def busy_us(self) -> int:
-        """Nobody asks."""
         return self._clock.busy_us()
 
 
-def test_a_stall_is_seen_and_forgotten_after_a_minute() -> None:
+def test_stall_is_reported_for_a_minute() -> None:
     async def main(runtime: Runtime) -> None:
         clock = HeldClock(runtime)
         watch = StallMonitor(clock)

@@ -1,4 +1,4 @@
-"""What the metrics say of Kafka clients, and of what they produce beside those of gRPC."""
+"""Metrics of Kafka clients and of the records that they produce."""
 
 from tests.kit.batches import batch_of
 from tests.kit.kafka_node import KafkaNode, serving_kafka

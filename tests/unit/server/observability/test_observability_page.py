@@ -1,4 +1,4 @@
-"""docs/observability.md says what the code does: its metrics, and the events of the journal."""
+"""docs/observability.md lists the metrics and the log events of the code."""
 
 import ast
 import re
@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "observability.md"
 CALLS = ("debug", "info", "warning", "error", "exception", "log", "say")
 EVENT = re.compile(r"((?:[a-z]+|%s)\.(?:[a-z_]|%s)+):?(?=\s|$)")
-KINDS = ("groups", "transactions")  # of coordinators: their shared part fills in one of these
+KINDS = ("groups", "transactions")  # of coordinators: their shared code fills in one of these
 KEY = re.compile(r"(?<!\S)(\w+)=")
 
 
 @cache
 def logged() -> list[tuple[str, tuple[str, ...], str]]:
-    """Every event of the sources: name with `*` for what is filled in, keys, where it stands."""
+    """Return every event of the sources: name with `*` for placeholders, keys, location."""
     found = []
     for path in sorted((ROOT / "src").rglob("*.py")):
         text = path.read_text()
@@ -41,7 +41,7 @@ def logged() -> list[tuple[str, tuple[str, ...], str]]:
 
 
 def listed() -> dict[str, list[str]]:
-    """The page's events with their fields, in its order."""
+    """Return the events of the page with their fields, in order."""
     text = PAGE.read_text()
     rows = re.findall(
         r"^\| `([a-z]+\.[a-z_*]+)` \| ([a-z, ]+) \| ([a-z_, ]*) \| (.+\.) \|$", text, re.M
@@ -55,7 +55,7 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
     assert metrics_table().count("\n") > 40
 
 
-def test_every_metric_that_the_page_speaks_of_exists() -> None:
+def test_every_metric_that_the_page_names_exists() -> None:
     page = PAGE.read_text()
     spoken = set(re.findall(r"quorumlog_[a-z_]+", page.replace(metrics_table(), "")))
     named = set(re.findall(r"^\| `(quorumlog_[a-z_]+)", metrics_table(), re.M))
@@ -64,17 +64,17 @@ def test_every_metric_that_the_page_speaks_of_exists() -> None:
 
 
 @pytest.mark.slow
-def test_every_event_of_the_journal_is_on_the_page_with_its_fields() -> None:
+def test_every_log_event_is_on_the_page_with_its_fields() -> None:
     on_page = listed()
     missing = [
         f"{where}: {name} {', '.join(keys)}"
         for name, keys, where in logged()
         if not set(keys) <= set(on_page.get(name, ())) or name not in on_page
     ]
-    assert not missing, "give each a row in docs/observability.md"
+    assert not missing, "add a row for each to docs/observability.md"
 
 
-def test_the_page_lists_no_event_and_no_field_that_is_gone() -> None:
+def test_page_lists_no_removed_event_or_field() -> None:
     said: dict[str, set[str]] = {}
     for name, keys, _ in logged():
         said.setdefault(name, set()).update(keys)
@@ -83,6 +83,6 @@ def test_the_page_lists_no_event_and_no_field_that_is_gone() -> None:
     assert list(listed()) == sorted(listed())
 
 
-def test_no_field_takes_a_key_that_every_line_has() -> None:
+def test_no_field_uses_a_reserved_key() -> None:
     taken = [where for _, keys, where in logged() if set(keys) & set(RESERVED)]
-    assert not taken, f"these say something else in each line of JSON: {RESERVED}"
+    assert not taken, f"these keys have another meaning in every JSON line: {RESERVED}"

@@ -1,4 +1,4 @@
-"""A node asked over HTTP: its metrics, whether it lives, whether it can serve."""
+"""The HTTP endpoints of a node: metrics, liveness and readiness."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ async def get(runtime: Runtime, address: str, path: str, **headers: str) -> tupl
         return status, body
 
 
-async def said(runtime: Runtime, address: str, path: str) -> tuple[int, dict[str, Any]]:
+async def response_status(runtime: Runtime, address: str, path: str) -> tuple[int, dict[str, Any]]:
     status, body = await get(runtime, address, path)
     found: dict[str, Any] = json.loads(body)
     return status, found
@@ -67,7 +67,7 @@ async def scraped(runtime: Runtime, address: str) -> Samples:
 
 
 async def use(runtime: Runtime, address: str) -> None:
-    """Make a topic, produce three records and fetch them."""
+    """Create a topic, produce three records and fetch them."""
     channel = runtime.network.channel(address)
     request = admin_pb2.CreateTopicRequest(name="t", partitions=2)
     await channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)
@@ -84,7 +84,7 @@ async def use(runtime: Runtime, address: str) -> None:
     await channel.close()
 
 
-def test_what_a_node_did_is_in_its_metrics(run: Run, folder: str) -> None:
+def test_metrics_count_the_operations_of_a_node(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         config = config_of(folder, metric_topics_max=1)
         await format_directory(runtime, config)
@@ -117,7 +117,7 @@ def test_what_a_node_did_is_in_its_metrics(run: Run, folder: str) -> None:
 
 
 async def use_kafka(runtime: Runtime, address: str | None) -> None:
-    """Ask for what is not there, and then for what nobody can have."""
+    """Send requests that fail in different ways."""
     assert address is not None
     async with connected(runtime, address) as client:
         await client.ask(DELETE_TOPICS, 3, topic_names=["unknown"], timeout=100)
@@ -125,7 +125,7 @@ async def use_kafka(runtime: Runtime, address: str | None) -> None:
         await client.ended()
 
 
-def test_every_metric_of_the_table_is_told_by_some_node(folder: str) -> None:
+def test_every_metric_of_the_table_is_exported_by_a_node(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         config = config_of(folder, metric_topics_max=1, kafka_listeners=("127.0.0.1:0",))
         await format_directory(runtime, config)
@@ -141,7 +141,7 @@ def test_every_metric_of_the_table_is_told_by_some_node(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_look_twice_at_once_is_two_whole_answers(folder: str) -> None:
+def test_two_concurrent_scrapes_get_two_complete_responses(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         config = config_of(folder)
         await format_directory(runtime, config)
@@ -154,7 +154,7 @@ def test_a_look_twice_at_once_is_two_whole_answers(folder: str) -> None:
     simulation.run(main)
 
 
-def test_open_metrics_are_there_for_who_asks_for_them(folder: str) -> None:
+def test_open_metrics_are_returned_on_request(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         config = config_of(folder)
         await format_directory(runtime, config)
@@ -169,29 +169,29 @@ def test_open_metrics_are_there_for_who_asks_for_them(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_node_that_serves_is_ready_and_one_that_stops_is_not(run: Run, folder: str) -> None:
+def test_running_node_is_ready_and_a_stopping_one_is_not(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         config = config_of(folder)
         await format_directory(runtime, config)
         node = Node(runtime, config)
         address = (await node.start()).http
         assert address is not None
-        assert await said(runtime, address, "/ready") == (
+        assert await response_status(runtime, address, "/ready") == (
             200,
             {"ready": True, "node": 1, "obstacles": [], "remarks": []},
         )
-        status, health = await said(runtime, address, "/health")
+        status, health = await response_status(runtime, address, "/health")
         assert (status, health["alive"], health["node"]) == (200, True, 1)
         node.parts.is_stopping = True
-        status, answer = await said(runtime, address, "/ready")
+        status, answer = await response_status(runtime, address, "/ready")
         assert (status, answer["obstacles"]) == (503, ["The node is stopping."])
         await node.stop()
 
     run(main)
 
 
-def test_a_start_that_waits_for_others_says_for_what(folder: str) -> None:
-    """The listener is open before the quorum has formed."""
+def test_starting_node_reports_the_reason_of_its_wait(folder: str) -> None:
+    """The HTTP listener is open before the quorum has formed."""
 
     async def main(runtime: Runtime) -> None:
         disks = [DirectoryId(bytes([number] * 16)) for number in (1, 2, 3)]
@@ -207,8 +207,8 @@ def test_a_start_that_waits_for_others_says_for_what(folder: str) -> None:
             node = Node(runtime, config)
             starting = scope.spawn(node.start(), name="start")
             await asyncio.sleep(3)
-            assert (await said(runtime, "127.0.0.1:20009", "/health"))[0] == 200
-            status, answer = await said(runtime, "127.0.0.1:20009", "/ready")
+            assert (await response_status(runtime, "127.0.0.1:20009", "/health"))[0] == 200
+            status, answer = await response_status(runtime, "127.0.0.1:20009", "/ready")
             assert status == 503
             assert answer["obstacles"] == [
                 "The quorum has no leader: start a majority of the voters.",
@@ -233,8 +233,8 @@ def test_a_taken_port_refuses_the_start_before_the_directory_is_touched(folder: 
 
 
 @pytest.mark.slow
-def test_without_an_address_there_is_no_listener_and_nothing_is_loaded() -> None:
-    """Neither is there a timer that ticks: an idle node is idle."""
+def test_without_an_address_no_listener_opens_and_no_module_is_loaded() -> None:
+    """No timer runs either: an idle node stays idle."""
     code = (
         "import sys\n"
         "from quorumlog import simulation\n"

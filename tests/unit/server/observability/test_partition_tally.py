@@ -1,4 +1,5 @@
-"""Partitions counted by their state: exactly, in small steps, and topics that stayed only once."""
+"""Partition counts by state: exact, updated in steps, without repeated work for unchanged
+topics."""
 
 from dataclasses import replace
 
@@ -50,7 +51,7 @@ def counted(image: MetadataImage, *, node_id: NodeId = ME) -> PartitionTally:
     return tally
 
 
-def test_each_state_of_a_partition_is_counted_where_it_belongs() -> None:
+def test_each_state_of_a_partition_is_counted() -> None:
     moving = structs.replace(partition(replicas=(1, 2, 3, 4)), adding=(NodeId(4),))
     tally = counted(
         image_of(
@@ -79,7 +80,7 @@ def test_each_state_of_a_partition_is_counted_where_it_belongs() -> None:
     assert (everywhere.under_replicated, everywhere.under_min_isr) == (4, 3)
 
 
-def test_a_topic_says_itself_how_many_replicas_must_be_in_sync() -> None:
+def test_min_isr_of_the_topic_counts() -> None:
     states = {"t": [partition(isr=(1, 2))]}
 
     assert counted(image_of(states)).led.under_min_isr == 0
@@ -92,7 +93,7 @@ def test_a_min_isr_above_the_replicas_counts_as_all_of_them() -> None:
     assert counted(image_of(states, min_insync_replicas="3")).led.under_min_isr == 0
 
 
-def test_topics_that_stayed_are_not_looked_at_again() -> None:
+def test_unchanged_topics_are_not_counted_again() -> None:
     states = {f"t{number}": [partition()] * 500 for number in range(10)}
     image = image_of(states)
     tally = PartitionTally(ME)
@@ -106,7 +107,7 @@ def test_topics_that_stayed_are_not_looked_at_again() -> None:
     assert (tally.led.partitions, tally.led.under_replicated) == (5_000, 500)
 
 
-def test_a_topic_that_is_gone_is_not_counted_any_more() -> None:
+def test_deleted_topic_is_not_counted() -> None:
     tally = PartitionTally(ME)
     for topics in ({"a": [partition()], "b": [partition()]}, {"a": [partition()]}):
         for _ in tally.count_image(image_of(topics)):
@@ -131,7 +132,7 @@ def test_a_large_topic_is_counted_in_steps() -> None:
         max_size=20,
     )
 )
-def test_the_counts_of_all_brokers_come_to_those_of_the_cluster(
+def test_counts_of_all_brokers_add_up_to_those_of_the_cluster(
     states: list[PartitionImage],
 ) -> None:
     image = image_of({"t": states})

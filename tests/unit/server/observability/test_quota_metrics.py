@@ -1,4 +1,4 @@
-"""What the metrics say of clients that were held to their quotas."""
+"""Metrics of clients that quotas throttle."""
 
 from quorumlog.broker.quotas import ClientQuotaManager
 from quorumlog.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
@@ -7,7 +7,7 @@ from quorumlog.metrics.table import QUOTA_CLIENTS, QUOTA_THROTTLES, QUOTA_WAIT
 from quorumlog.server.observability.collectors import collect_quotas
 
 
-def test_waits_are_told_by_the_quota_that_was_used_up() -> None:
+def test_throttle_times_are_counted_by_the_exhausted_quota() -> None:
     throttling = ClientQuotaManager()
     throttling.apply({(("user", None),): {PRODUCER_BYTE_RATE: 100.0}})
     for user, size in (("alice", 1_150), ("alice", 0), ("bob", 1_000)):
