@@ -12,24 +12,24 @@ WAIT_S = AMPLE_S
 
 
 class Peer:
-    """A protocol that keeps what it gets, reading into a small buffer so that reads are split."""
+    """A protocol that stores the received bytes. Its small buffer splits reads."""
 
     def __init__(self, connection: ByteConnection, *, buffer_size: int = 1000) -> None:
         self.connection = connection
         self.got = bytearray()
-        self.errors: list[Exception | None] = []  # of closed(): one at the end
+        self.errors: list[Exception | None] = []  # the arguments of closed(): one at the end
         self.most_at_once = 0
         self.sent_calls = 0
         self._buffer = bytearray(buffer_size)
         self._changed = asyncio.Event()
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         assert size_hint > 0
         return memoryview(self._buffer)
 
     def received(self, count: int) -> None:
-        """Keep them."""
+        """Store the bytes."""
         assert 0 < count <= len(self._buffer)
         self.got += self._buffer[:count]
         self.most_at_once = max(self.most_at_once, count)
@@ -41,12 +41,12 @@ class Peer:
         self._changed.set()
 
     def closed(self, error: Exception | None) -> None:
-        """Note the end."""
+        """Record the end of the connection."""
         self.errors.append(error)
         self._changed.set()
 
     async def wait(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds; TimeoutError says how far it got."""
+        """Return when the condition is true. A TimeoutError reports the progress."""
         async with asyncio.timeout(WAIT_S):
             while not condition():
                 self._changed.clear()
@@ -57,7 +57,7 @@ class Peer:
 async def connected(
     runtime: Runtime, *, buffer_size: int = 1000
 ) -> AsyncIterator[tuple[Peer, Peer, Listener]]:
-    """A caller and the server's side of its connection."""
+    """Return both ends of a new connection: the caller's and the server's."""
     accepted: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
 
     def accept(connection: ByteConnection) -> Peer:
@@ -85,7 +85,7 @@ async def connected(
 
 
 def filled_file(runtime: Runtime, path: str, data: bytes) -> File:
-    """A file of these bytes."""
+    """Create a file of these bytes."""
     file = runtime.files.open(path, create=True)
     rest, position = memoryview(data), 0
     while rest:

@@ -1,5 +1,8 @@
-"""Both runtimes behind one fixture: every test that takes `run` runs on the real and on the
-simulated one, so that no room can tell them apart by what the ports promise."""
+"""Both runtimes behind one fixture.
+
+Every test with `run` runs on the real and on the simulated one, which must fulfil the ports
+equally.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -32,14 +35,14 @@ SIMULATED_FOLDER = "/bench"
 
 @pytest.fixture(params=["real", "simulated"])
 def which(request: pytest.FixtureRequest) -> str:
-    """The name of one runtime after the other."""
+    """The name of each runtime in turn."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 def run(which: str) -> Run:
-    """What runs a main on the runtime."""
+    """Return a function that runs a main on the runtime."""
     return run_patiently if which == "real" else _run_simulated
 
 
@@ -59,17 +62,18 @@ def _run_simulated(main: Main) -> None:
 
 @pytest.fixture
 def served() -> Served:
-    """What opens a server of a unary and a streaming method, and a channel to it."""
+    """Return a function that opens a server of a unary and a streaming method, and a channel to
+    it."""
     return _served
 
 
 async def _nothing(request: PublishRequest, context: CallContext) -> PublishResponse:
-    """Answer with nothing."""
+    """Respond with nothing."""
     return PublishResponse()
 
 
 async def _echo(stream: Incoming, context: CallContext) -> None:
-    """Answer every request until the caller finishes."""
+    """Send every request back until the caller finishes."""
     while (request := await stream.receive()) is not None:
         await stream.send(ProduceResponse(correlation_id=request.correlation_id))
 
@@ -78,7 +82,7 @@ async def _echo(stream: Incoming, context: CallContext) -> None:
 async def _served(
     runtime: Runtime, *, unary: Unary = _nothing, streaming: Streaming = _echo
 ) -> AsyncIterator[tuple[Listener, Channel]]:
-    """A server of both kinds of method, and a channel to it."""
+    """A server of both kinds of methods, and a channel to it."""
     handlers = {
         LOG_PUBLISH.path: Handler(LOG_PUBLISH, unary),
         LOG_PRODUCE.path: Handler(LOG_PRODUCE, streaming),

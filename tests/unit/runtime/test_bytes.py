@@ -19,7 +19,7 @@ Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
 Run: TypeAlias = Callable[[Main], None]
 
 
-def test_bytes_arrive_in_order_however_they_are_split(run: Run) -> None:
+def test_bytes_arrive_in_order_for_every_split(run: Run) -> None:
     data = bytes(range(251)) * 4000  # 1 MB
 
     async def main(runtime: Runtime) -> None:
@@ -39,8 +39,8 @@ def test_bytes_arrive_in_order_however_they_are_split(run: Run) -> None:
     run(main)
 
 
-def test_bytes_that_are_written_now_keep_their_place(run: Run) -> None:
-    """Behind queued ones; what the socket does not take is queued, and `sent` follows."""
+def test_synchronous_writes_keep_their_order(run: Run) -> None:
+    """They go behind queued bytes. Bytes that the socket refuses are queued, and `sent` follows."""
     data = bytes(range(251)) * 40_000  # 10 MB, more than both kernel buffers
 
     async def main(runtime: Runtime) -> None:
@@ -65,7 +65,7 @@ def test_bytes_that_are_written_now_keep_their_place(run: Run) -> None:
     run(main)
 
 
-def test_ranges_of_a_file_keep_their_place_among_buffers(run: Run, folder: str) -> None:
+def test_file_ranges_keep_their_order_among_buffers(run: Run, folder: str) -> None:
     data = bytes(range(256)) * 12_000  # 3 MB: several sendfile calls
 
     async def main(runtime: Runtime) -> None:
@@ -90,11 +90,9 @@ def test_ranges_of_a_file_keep_their_place_among_buffers(run: Run, folder: str) 
     run(main)
 
 
-def test_who_waits_for_a_range_to_leave_is_told_also_where_nothing_follows_it(
-    run: Run, folder: str
-) -> None:
-    """Whoever has stopped reading, because so much is unsent, goes on by that call."""
-    data = bytes(256 << 10)  # what a thread sends, and the kernel takes at once
+def test_sent_is_called_after_a_range_without_later_bytes(run: Run, folder: str) -> None:
+    """A protocol that paused because of unsent bytes resumes at that call."""
+    data = bytes(256 << 10)  # a thread sends it, and the kernel accepts it at once
 
     async def main(runtime: Runtime) -> None:
         file = filled_file(runtime, f"{folder}/log", data)
@@ -108,7 +106,7 @@ def test_who_waits_for_a_range_to_leave_is_told_also_where_nothing_follows_it(
     run(main)
 
 
-def test_leases_come_back_when_the_connection_is_aborted(run: Run, folder: str) -> None:
+def test_abort_releases_leases(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         file = filled_file(runtime, f"{folder}/log", bytes(1 << 20))
         async with connected(runtime) as (caller, server, _):
@@ -159,7 +157,7 @@ def test_close_sends_what_is_queued_and_ends_cleanly_on_both_sides(run: Run) -> 
             caller.connection.close()
             caller.connection.close()
             caller.connection.write([b"too late"])
-            assert not caller.errors  # never from inside of the call
+            assert not caller.errors  # never inside the call
             await server.wait(lambda: bool(server.errors))
             await caller.wait(lambda: bool(caller.errors))
             assert len(server.got) == len(data)
@@ -188,7 +186,7 @@ def test_abort_drops_what_is_queued_and_resets_the_peer(run: Run) -> None:
 
 
 def test_a_connection_that_is_aborted_when_it_is_accepted_ends_at_the_caller(run: Run) -> None:
-    """Or it was never made: the reset may come before anybody here knows of the connection."""
+    """The caller's connect may also fail: the reset can arrive before it completes."""
 
     async def main(runtime: Runtime) -> None:
         def refuse(connection: ByteConnection) -> Peer:
@@ -216,14 +214,14 @@ def test_a_connection_that_is_aborted_when_it_is_accepted_ends_at_the_caller(run
     run(main)
 
 
-def test_a_reset_is_told_also_to_a_reader_that_has_bytes_left_to_read(run: Run) -> None:
-    """uvloop stops to watch a descriptor at its first error, and says so once."""
+def test_reset_reaches_a_reader_with_unread_bytes(run: Run) -> None:
+    """uvloop stops watching a descriptor at its first error, which it reports once."""
 
     async def main(runtime: Runtime) -> None:
         async with connected(runtime) as (caller, server, _):
             server.connection.pause_reading()
             caller.connection.write([bytes(100_000)])
-            while caller.connection.unsent_bytes():  # noqa: ASYNC110 - until it is under way
+            while caller.connection.unsent_bytes():  # noqa: ASYNC110 - until the bytes are in flight
                 await asyncio.sleep(0.01)
             caller.connection.abort()
             await caller.wait(lambda: bool(caller.errors))

@@ -40,13 +40,13 @@ Incoming: TypeAlias = Stream[ProduceResponse, ProduceRequest]
 
 Served: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[Listener, Channel]]]
 
-WAIT_MS = AMPLE_MS  # no test comes near it
+WAIT_MS = AMPLE_MS  # far longer than any test
 
 
 # --- unary calls ---------------------------------------------------------------------------------
 
 
-def test_call_brings_the_request_there_and_the_response_back(run: Run, served: Served) -> None:
+def test_call_transmits_the_request_and_the_response(run: Run, served: Served) -> None:
     async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
         assert context.peer
         return PublishResponse(partition=len(request.topic))
@@ -136,10 +136,10 @@ def test_unknown_method_is_not_implemented(run: Run, served: Served) -> None:
     run(main)
 
 
-def test_time_that_has_passed_times_out(run: Run, served: Served) -> None:
+def test_expired_deadline_times_out(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (_, channel):
-            for _ in range(2):  # before and after the connection is made
+            for _ in range(2):  # before and after the connection is established
                 with pytest.raises(TimedOut):
                     await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=0)
                 await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
@@ -149,7 +149,7 @@ def test_time_that_has_passed_times_out(run: Run, served: Served) -> None:
 
 def test_deadline_is_seen_by_the_handler_and_times_the_caller_out(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
-        left_ms: dict[str, int] = {}  # by topic, which is the time that the call may take
+        left_ms: dict[str, int] = {}  # by topic: the timeout of the call
         cancelled = asyncio.Event()
 
         async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
@@ -168,7 +168,7 @@ def test_deadline_is_seen_by_the_handler_and_times_the_caller_out(run: Run, serv
                     await channel.call(LOG_PUBLISH, request, timeout_ms=timeout_ms)
                 if request.topic in left_ms:
                     break
-                timeout_ms *= 10  # the machine did not come to call the handler in that time
+                timeout_ms *= 10  # the machine did not run the handler in that time
             async with asyncio.timeout(WAIT_MS / 1000):
                 await cancelled.wait()
         assert 0 <= left_ms[request.topic] <= timeout_ms + 1
@@ -176,7 +176,7 @@ def test_deadline_is_seen_by_the_handler_and_times_the_caller_out(run: Run, serv
     run(main)
 
 
-def test_handler_is_cancelled_when_the_caller_goes(run: Run, served: Served) -> None:
+def test_handler_is_cancelled_when_the_caller_leaves(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         started, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -201,7 +201,7 @@ def test_handler_is_cancelled_when_the_caller_goes(run: Run, served: Served) -> 
     run(main)
 
 
-def test_closing_the_channel_loses_the_calls_under_way(run: Run, served: Served) -> None:
+def test_closing_the_channel_fails_the_calls_in_flight(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         started = asyncio.Event()
 
@@ -242,7 +242,7 @@ def test_too_large_message_is_refused_before_it_is_sent(run: Run, served: Served
             records = [PartitionRecords(records=large)]
             with pytest.raises(MessageTooLarge):
                 await stream.send(ProduceRequest(partitions=records))
-            await stream.send(ProduceRequest(correlation_id=1))  # the stream is as good as before
+            await stream.send(ProduceRequest(correlation_id=1))  # the stream still works
             response = await stream.receive()
             assert response is not None
             assert response.correlation_id == 1
@@ -282,7 +282,7 @@ def test_refused_connection_is_not_sent(run: Run, served: Served) -> None:
     run(main)
 
 
-def test_channel_comes_back_when_its_server_does(run: Run, served: Served) -> None:
+def test_channel_reconnects_when_its_server_returns(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (listener, _):
             channel = runtime.network.channel(listener.address)
@@ -334,7 +334,7 @@ def test_close_lets_calls_end_within_the_grace(run: Run, served: Served) -> None
 
 
 @pytest.mark.parametrize("grace_ms", [0, 20])
-def test_close_cancels_what_outlasts_the_grace_and_waits_for_it(
+def test_close_cancels_calls_beyond_the_grace_time_and_waits_for_them(
     run: Run, served: Served, grace_ms: int
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -345,7 +345,7 @@ def test_close_cancels_what_outlasts_the_grace_and_waits_for_it(
             try:
                 await stream.receive()
             finally:
-                await asyncio.sleep(0)  # an orderly end takes a while
+                await asyncio.sleep(0)  # its cleanup takes a while
                 ended.append("handler")
 
         async with served(runtime, streaming=answer) as (listener, channel):
@@ -360,7 +360,7 @@ def test_close_cancels_what_outlasts_the_grace_and_waits_for_it(
     run(main)
 
 
-def test_handler_whose_future_was_cancelled_answers_all_the_same(run: Run, served: Served) -> None:
+def test_handler_whose_future_was_cancelled_still_responds(run: Run, served: Served) -> None:
     async def answer(request: PublishRequest, context: CallContext) -> PublishResponse:
         lost = asyncio.get_running_loop().create_future()
         lost.cancel()

@@ -39,7 +39,7 @@ def test_wall_clock_counts_milliseconds_since_1970(run: Run) -> None:
     run(main)
 
 
-def test_busy_microseconds_never_go_back_and_pass_with_the_loops_time(run: Run) -> None:
+def test_busy_microseconds_never_decrease_and_advance_with_the_loop(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         before_us = runtime.clock.busy_us()
         seen = [runtime.clock.busy_us() for _ in range(100)]
@@ -83,7 +83,7 @@ def test_streams_differ_by_purpose_and_by_path(run: Run) -> None:
     run(main)
 
 
-def test_draws_keep_to_their_bounds(run: Run) -> None:
+def test_draws_stay_within_their_bounds(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         stream = runtime.entropy.stream("bounds")
         assert {stream.below(3) for _ in range(200)} == {0, 1, 2}

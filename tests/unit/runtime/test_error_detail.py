@@ -1,4 +1,4 @@
-"""Every error of the table, with all that it knows, comes out of the wire as it went in."""
+"""Every error of the table with all its fields survives the transmission."""
 
 import inspect
 from typing import Any
@@ -32,12 +32,12 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "task": st.integers(min_value=-1, max_value=2**63 - 1),
     "metadata_offset": st.integers(min_value=-1, max_value=2**63 - 1),
 }
-# Errors of a producer or of a Spark read: they never travel, or with their message alone.
+# Errors of a producer or of a Spark read: not transmitted, or with their message only.
 LOCAL = {"NOT_DELIVERED", "ROWS_NOT_DELIVERED", "UNDECODABLE_VALUE"}
 
 
 def keywords(kind: type[QuorumlogError]) -> list[str]:
-    """What the class is told beside its message; a name without values here fails the test."""
+    """Return the keyword arguments of the class. A name without values here fails the test."""
     if kind.name in LOCAL:
         return ["topic", "partition"]
     return [
@@ -48,9 +48,9 @@ def keywords(kind: type[QuorumlogError]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.name)
-@settings(max_examples=25)  # of each of seventy kinds, which share how a field travels
+@settings(max_examples=25)  # of each of seventy kinds, which share the encoding of fields
 @given(data=st.data())
-def test_every_error_survives_the_round_trip_with_all_it_knows(
+def test_every_error_round_trips_with_all_its_fields(
     kind: type[QuorumlogError], data: st.DataObject
 ) -> None:
     values = {name: data.draw(VALUES[name], label=name) for name in keywords(kind)}
@@ -63,7 +63,7 @@ def test_every_error_survives_the_round_trip_with_all_it_knows(
 
 
 def test_absent_hints_are_unknown_not_zero() -> None:
-    """Zero is a node, an epoch and a position."""
+    """Zero is a valid node, epoch and position."""
     for kind in (NotLeaderOrFollower, NotController, CorruptionError):
         message = encode_error(kind("m"))
         assert not message.HasField("leader_id")
@@ -73,7 +73,7 @@ def test_absent_hints_are_unknown_not_zero() -> None:
     assert message.HasField("position")
 
 
-def test_an_error_of_a_newer_peer_keeps_its_words() -> None:
+def test_unknown_error_of_a_newer_peer_keeps_its_message() -> None:
     message = errors_pb2.Error(code=99, name="NEWER", message="not known here", topic="t")
     error = decode_error(message)
     assert isinstance(error, UnknownServerError)

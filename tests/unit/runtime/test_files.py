@@ -1,4 +1,4 @@
-"""The file system, on both runtimes. What a power cut does is shown in tests/unit/simulation."""
+"""The file system on both runtimes. Tests in tests/unit/simulation cover power cuts."""
 
 import errno
 from collections.abc import Callable, Coroutine
@@ -13,7 +13,7 @@ Run: TypeAlias = Callable[[Main], None]
 
 
 def write_all(file: File, position: int, data: bytes) -> None:
-    """The loop that every writer needs, since a write may be short."""
+    """Write everything in a loop, since a write may be short."""
     rest = memoryview(data)
     while rest:
         written = file.write(position, [rest])
@@ -22,7 +22,7 @@ def write_all(file: File, position: int, data: bytes) -> None:
         rest = rest[written:]
 
 
-def test_write_takes_many_buffers_and_says_how_much_it_took(run: Run, folder: str) -> None:
+def test_write_takes_many_buffers_and_returns_the_written_bytes(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         file = runtime.files.open(f"{folder}/many", create=True)
         buffers = [bytes([number % 256]) * (number % 7) for number in range(3000)]
@@ -62,7 +62,7 @@ def test_cached_read_gives_the_bytes_or_nothing(run: Run, folder: str) -> None:
     run(main)
 
 
-def test_truncate_cuts(run: Run, folder: str) -> None:
+def test_truncate_shortens_a_file(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         file = runtime.files.open(f"{folder}/cut", create=True)
         write_all(file, 0, b"0123456789")
@@ -120,7 +120,7 @@ def test_opening_an_absent_file_without_create_fails(run: Run, folder: str) -> N
     run(main)
 
 
-def test_create_keeps_what_is_there(run: Run, folder: str) -> None:
+def test_create_keeps_an_existing_file(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         write_all(runtime.files.open(f"{folder}/kept", create=True), 0, b"data")
         again = runtime.files.open(f"{folder}/kept", create=True)

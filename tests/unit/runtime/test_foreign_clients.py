@@ -1,5 +1,7 @@
-"""The gRPC door as strangers see it: plain grpc clients, typed details, nonsense, and our own
-channel for code without an event loop."""
+"""The gRPC server with plain grpc clients: typed details and invalid requests.
+
+Also the synchronous channel, for code without an event loop.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -38,7 +40,7 @@ WAIT_S = AMPLE_S
 
 
 async def publish(request: PublishRequest, context: CallContext) -> PublishResponse:
-    """Answer by what the topic asks for."""
+    """Respond as the topic requests."""
     if request.topic == "typed":
         raise NotLeaderOrFollower("ask node 2", topic="typed", partition=4)
     if request.topic == "slow":
@@ -55,7 +57,7 @@ async def produce(stream: Any, context: CallContext) -> None:
 
 
 async def subscribe(stream: Any, context: CallContext) -> None:
-    """Three responses for one request, as a server-streaming method."""
+    """Send three responses to one request, as a server-streaming method."""
     request = await stream.receive()
     assert await stream.receive() is None
     for number in range(3):
@@ -70,7 +72,7 @@ HANDLERS = {
 
 
 def with_server(client: Callable[[str], Awaitable[None]]) -> None:
-    """Run an async client beside a server; it gets the address."""
+    """Run an async client with a server; it gets the address."""
 
     async def main(runtime: Runtime) -> None:
         listener = await runtime.network.serve("127.0.0.1:0", HANDLERS)
@@ -81,7 +83,7 @@ def with_server(client: Callable[[str], Awaitable[None]]) -> None:
 
 
 def with_sync_client(client: Callable[[SyncChannel], None]) -> None:
-    """Run a synchronous client in a thread beside a server."""
+    """Run a synchronous client in a thread with a server."""
 
     def in_thread(address: str) -> None:
         with SyncChannel(address, connect_ms=AMPLE_MS) as channel:
@@ -93,7 +95,7 @@ def with_sync_client(client: Callable[[SyncChannel], None]) -> None:
 # --- foreign clients -----------------------------------------------------------------------------
 
 
-def test_foreign_client_sees_status_and_typed_detail() -> None:
+def test_foreign_client_gets_status_and_typed_detail() -> None:
     async def client(address: str) -> None:
         async with aio.insecure_channel(address) as channel:
             call = channel.unary_unary(
@@ -124,7 +126,7 @@ def test_foreign_client_sees_status_and_typed_detail() -> None:
 
 
 class _Ended:
-    """A failed call as rpc_status wants it."""
+    """A failed call in the form that rpc_status expects."""
 
     def __init__(self, failure: aio.AioRpcError) -> None:
         self._failure = failure
@@ -139,7 +141,7 @@ class _Ended:
         return self._failure.trailing_metadata()
 
 
-def test_foreign_client_may_send_nonsense() -> None:
+def test_foreign_client_may_send_invalid_requests() -> None:
     async def client(address: str) -> None:
         async with aio.insecure_channel(address) as channel:
             unary: Any = channel.unary_unary(LOG_PUBLISH.path)
@@ -172,7 +174,7 @@ def test_server_streaming_method_answers_a_unary_stream_stub() -> None:
     with_server(client)
 
 
-# --- our channel for code without a loop ---------------------------------------------------------
+# --- the synchronous channel ----------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -212,7 +214,7 @@ def test_sync_channel_streams_both_ways() -> None:
     with_sync_client(client)
 
 
-def test_sync_stream_may_be_left_early() -> None:
+def test_sync_stream_may_be_abandoned() -> None:
     def client(channel: SyncChannel) -> None:
         stream = channel.stream(LOG_PRODUCE, [ProduceRequest(correlation_id=1)])
         assert next(stream).correlation_id == 1
@@ -223,7 +225,7 @@ def test_sync_stream_may_be_left_early() -> None:
     with_sync_client(client)
 
 
-def test_sync_channel_to_nobody_is_not_sent() -> None:
+def test_sync_call_to_an_unused_port_is_not_sent() -> None:
     with SyncChannel("127.0.0.1:1") as channel:
         with pytest.raises(ConnectionFailed):
             channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=AMPLE_MS)

@@ -1,4 +1,4 @@
-"""Our channels against what is no broker: each says what to check, none is harmed by nonsense."""
+"""Channels to servers that are no brokers: clear errors, and no harm by invalid responses."""
 
 import asyncio
 import time
@@ -39,7 +39,10 @@ TLS_ALERT = b"\x15\3\1\0\2\2\x46"  # fatal: protocol version
 
 
 class _Answering(asyncio.Protocol):
-    """Sends one thing at the first bytes, another at a request; then hangs up or says no more."""
+    """A server that sends one response to the first bytes and one to a request.
+
+    Then it closes the connection or stays silent.
+    """
 
     def __init__(self, first: bytes, at_request: bytes, *, hangs_up: bool) -> None:
         self._answers = [(b"", first), (REQUEST, at_request)]
@@ -69,7 +72,7 @@ class _Answering(asyncio.Protocol):
 async def answering(
     first: bytes, at_request: bytes = b"", *, hangs_up: bool = True
 ) -> AsyncIterator[str]:
-    """The address of a server that answers like this."""
+    """The address of a server with these responses."""
     loop = asyncio.get_running_loop()
     connections: list[_Answering] = []
 
@@ -86,7 +89,7 @@ async def answering(
 
 
 async def failure(runtime: Runtime, address: str, *, timeout_ms: int = WAIT_MS) -> QuorumlogError:
-    """What a call to the address raises; a stream must raise the same."""
+    """Return the error of a call to the address; a stream must raise the same."""
     channel = runtime.network.channel(address)
     with pytest.raises(QuorumlogError) as caught:
         await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=timeout_ms)
@@ -106,7 +109,7 @@ async def failure(runtime: Runtime, address: str, *, timeout_ms: int = WAIT_MS) 
         (b"", "the connection was closed at once"),
     ],
 )
-def test_what_is_no_grpc_server_is_named_and_nothing_was_sent(answer: bytes, sentence: str) -> None:
+def test_server_without_grpc_is_reported_as_not_sent(answer: bytes, sentence: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with answering(answer) as address:
             error = await failure(runtime, address)
@@ -118,7 +121,7 @@ def test_what_is_no_grpc_server_is_named_and_nothing_was_sent(answer: bytes, sen
 
 
 @pytest.mark.slow
-def test_a_server_that_says_nothing_is_given_up_before_the_deadline() -> None:
+def test_attempt_at_a_silent_server_ends_before_the_deadline() -> None:
     async def main(runtime: Runtime) -> None:
         async with answering(b"", hangs_up=False) as address:
             error = await failure(runtime, address)
@@ -129,8 +132,8 @@ def test_a_server_that_says_nothing_is_given_up_before_the_deadline() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_says_nothing_is_waited_for_by_whoever_has_the_time() -> None:
-    """In the half of a second after which an attempt is given up by default, and longer."""
+def test_silent_server_is_awaited_with_a_longer_connect_timeout() -> None:
+    """The default connect timeout is half a second, which this test exceeds."""
 
     async def main(runtime: Runtime) -> None:
         async with answering(b"", hangs_up=False) as address:
@@ -158,10 +161,10 @@ def test_an_address_that_leads_nowhere_says_so(address: str, sentence: str) -> N
     run_patiently(main)
 
 
-# --- a connection, and then nonsense -------------------------------------------------------------
+# --- invalid responses ----------------------------------------------------------------------------
 
 
-def test_a_proxys_own_answer_is_told_from_a_brokers() -> None:
+def test_response_of_a_proxy_is_distinguished_from_a_brokers() -> None:
     async def main(runtime: Runtime) -> None:
         async with answering(SETTINGS, NOT_FOUND_404, hangs_up=False) as address:
             error = await failure(runtime, address)
@@ -196,7 +199,7 @@ def test_a_proxys_own_answer_is_told_from_a_brokers() -> None:
         ),
     ],
 )
-def test_a_status_of_somebody_else_becomes_a_sentence(
+def test_foreign_status_has_an_explanation(
     code: str, text: str, kind: type[QuorumlogError], sentence: str
 ) -> None:
     error = explain_status(code=code, text=text, path="/p", address="h:1", unknown=OutcomeUnknown)
@@ -237,7 +240,7 @@ def test_failed_handshake_sent_nothing_and_has_a_remedy(text: str, sentence: str
 
 
 class _Foreign(grpc.GenericRpcHandler):
-    """A gRPC server that answers every call in one way."""
+    """A gRPC server that responds to every call in one way."""
 
     def __init__(self, serve: Callable[[Any], Awaitable[None]]) -> None:
         self._serve = serve
@@ -252,7 +255,7 @@ class _Foreign(grpc.GenericRpcHandler):
 def with_foreign(
     serve: Callable[[Any], Awaitable[None]], client: Callable[[Runtime, str], Awaitable[None]]
 ) -> None:
-    """Run a client of ours beside a server that is none."""
+    """Run a client with a foreign server."""
 
     async def main(runtime: Runtime) -> None:
         server = aio.server()
@@ -291,7 +294,7 @@ def test_a_response_that_does_not_parse_is_corrupt_on_every_channel() -> None:
     with_foreign(nonsense, client)
 
 
-def test_a_detail_that_is_nonsense_leaves_the_status() -> None:
+def test_invalid_detail_leaves_the_status() -> None:
     async def refuse(context: Any) -> None:
         await context.abort(grpc.StatusCode.INTERNAL, "boom", ((STATUS_DETAILS, b"\xff\xff\xff"),))
 
@@ -318,12 +321,15 @@ def test_a_server_that_closes_streams_breaks_them_with_its_reason() -> None:
     with_foreign(close, client)
 
 
-def with_hasty(
+def with_fast_server(
     client: Callable[[Channel], Awaitable[None]],
     handlers: list[grpc.GenericRpcHandler] | None = None,
 ) -> None:
-    """Run a client whose every turn of the loop takes long, against a server of its own threads,
-    which answers meanwhile; one without handlers refuses every call."""
+    """Run a client with slow turns of the loop and a server with its own threads, which responds in
+    between.
+
+    Without handlers the server refuses every call.
+    """
     server = grpc.server(ThreadPoolExecutor(1), handlers)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -348,31 +354,31 @@ def with_hasty(
         server.stop(None).wait()
 
 
-def test_what_a_server_says_before_the_stream_is_looked_at_comes_with_receive() -> None:
+def test_response_before_the_stream_is_polled_is_received() -> None:
     async def client(channel: Channel) -> None:
         for _ in range(20):
             stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
             with pytest.raises(NotImplementedHere):
                 await stream.receive()
 
-    with_hasty(client)
+    with_fast_server(client)
 
 
-def test_what_a_server_says_before_our_message_is_out_comes_with_send_and_receive() -> None:
-    """grpc puts a failure of its own, of the message, in the place of what the server said."""
+def test_error_before_our_message_is_sent_is_raised_by_send_and_receive() -> None:
+    """grpc replaces the server's error by its own error for the message."""
 
     async def client(channel: Channel) -> None:
         for _ in range(20):
             stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
-            with suppress(NotImplementedHere):  # where it was too late
+            with suppress(NotImplementedHere):  # if it was too late
                 await stream.send(ProduceRequest(correlation_id=1))
             with pytest.raises(NotImplementedHere):
                 await stream.receive()
 
-    with_hasty(client)
+    with_fast_server(client)
 
 
-def test_a_clean_end_before_our_message_is_out_is_received_as_one() -> None:
+def test_clean_end_before_our_message_is_sent_is_received() -> None:
     class Ending(grpc.GenericRpcHandler):
         def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
             return grpc.stream_stream_rpc_method_handler(lambda requests, context: iter(()))
@@ -380,11 +386,11 @@ def test_a_clean_end_before_our_message_is_out_is_received_as_one() -> None:
     async def client(channel: Channel) -> None:
         for _ in range(20):
             stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
-            with suppress(StreamBroken):  # where it was too late
+            with suppress(StreamBroken):  # if it was too late
                 await stream.send(ProduceRequest(correlation_id=1))
             assert await stream.receive() is None
 
-    with_hasty(client, [Ending()])
+    with_fast_server(client, [Ending()])
 
 
 def test_a_slow_server_costs_the_deadline_and_no_more() -> None:

@@ -1,5 +1,7 @@
-"""Traffic of other protocols, pings and excess streams at a served port: the connection ends or
-waits, and others are served."""
+"""Other protocols, pings and excess streams at a served port.
+
+Their connection ends or waits, and others are served.
+"""
 
 import asyncio
 import os
@@ -28,12 +30,12 @@ ACK = 1
 
 
 class Server:
-    """A served address with what its handlers saw."""
+    """A served address, and the requests that its handlers received."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.address = ""
-        self.streams = 0  # produce streams that are open
+        self.streams = 0  # open produce streams
 
     async def publish(self, request: PublishRequest, context: CallContext) -> PublishResponse:
         if request.topic.startswith("refused"):
@@ -50,7 +52,7 @@ class Server:
             self.streams -= 1
 
     async def is_well(self) -> bool:
-        """Whether a newcomer is served."""
+        """Return True if a new client is served."""
         channel = self.runtime.network.channel(self.address)
         answer = await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_S * 1000)
         await channel.close()
@@ -60,7 +62,7 @@ class Server:
     async def connect(
         self,
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """A connection without a protocol."""
+        """Open a connection without a protocol."""
         host, _, port = self.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
@@ -95,7 +97,7 @@ def with_server(client: Callable[[Server], Awaitable[None]]) -> None:
         PREFACE + b"\xff" * 4096,
         PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\xff\xff\xff\1\xff\0\0\0\1" + b"x" * 65536,
     ],
-    ids=["HTTP/1", "TLS", "bytes", "frames that are none", "a frame of 16 MiB"],
+    ids=["HTTP/1", "TLS", "bytes", "invalid frames", "a frame of 16 MiB"],
 )
 def test_other_protocols_end_their_own_connection_alone(said: bytes) -> None:
     async def client(server: Server) -> None:
@@ -103,14 +105,14 @@ def test_other_protocols_end_their_own_connection_alone(said: bytes) -> None:
             writer.write(said)
             with suppress(ConnectionError):
                 while await reader.read(1 << 16):
-                    pass  # settings, and perhaps why
+                    pass  # settings, and perhaps the reason
         assert await server.is_well()
 
     with_server(client)
 
 
 def request_frame(content_type: str) -> bytes:
-    """The headers that are a whole request, on stream 1."""
+    """Return the headers of a complete request on stream 1."""
     fields = {":path": LOG_PUBLISH.path, ":authority": "x", "content-type": content_type}
     block = b"\x83\x86"  # :method POST, :scheme http
     for name, value in fields.items():
@@ -122,7 +124,7 @@ def request_frame(content_type: str) -> bytes:
 @pytest.mark.parametrize(
     "content_type", ["", "application/json", "text/html", "application/grpc-web"]
 )
-def test_a_request_of_another_content_type_is_answered_and_harms_nobody(content_type: str) -> None:
+def test_request_of_another_content_type_is_answered_without_harm(content_type: str) -> None:
     async def client(server: Server) -> None:
         async with server.connect() as (reader, writer):
             writer.write(PREFACE + b"\0\0\0\4\0\0\0\0\0" + request_frame(content_type))
@@ -132,10 +134,10 @@ def test_a_request_of_another_content_type_is_answered_and_harms_nobody(content_
     with_server(client)
 
 
-def test_a_caller_that_hangs_up_in_the_middle_of_a_message_harms_nobody() -> None:
+def test_client_that_disconnects_inside_a_message_does_no_harm() -> None:
     async def client(server: Server) -> None:
         async with server.connect() as (_, writer):
-            headers = b"\0\0\1\1\4\0\0\0\1\x83"  # a request that has only its method
+            headers = b"\0\0\1\1\4\0\0\0\1\x83"  # a request with only its method
             torn = b"\0\0\x20\0\0\0\0\0\1abc"
             writer.write(PREFACE + b"\0\0\0\4\0\0\0\0\0" + headers + torn)
             await writer.drain()
@@ -146,7 +148,7 @@ def test_a_caller_that_hangs_up_in_the_middle_of_a_message_harms_nobody() -> Non
 
 
 async def frames_until(reader: asyncio.StreamReader, end: Callable[[int, int], bool]) -> int:
-    """Read frames until one of a type, with flags, is the end; return its type."""
+    """Read frames until one of a type, with flags. Return its type."""
     while True:
         head = await reader.readexactly(9)
         await reader.readexactly(int.from_bytes(head[:3], "big"))
@@ -155,7 +157,7 @@ async def frames_until(reader: asyncio.StreamReader, end: Callable[[int, int], b
 
 
 async def is_answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Ping; whether the answer comes, and no farewell."""
+    """Send a ping. Return True if it is acknowledged without a GOAWAY."""
     writer.write(b"\0\0\x08\6\0\0\0\0\0" + b"12345678")
     kind = await frames_until(
         reader, lambda kind, flags: kind == GOAWAY or (kind == PING_ACK and flags == ACK)
@@ -164,8 +166,8 @@ async def is_answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 @pytest.mark.slow
-def test_a_caller_may_ask_every_second_whether_we_live_and_no_flood_of_pings() -> None:
-    """By default the fourth ping within five minutes would be the last."""
+def test_ping_every_second_is_allowed_and_a_flood_is_not() -> None:
+    """By default the fourth ping within five minutes would end the connection."""
 
     async def client(server: Server) -> None:
         async with server.connect() as (reader, writer):
@@ -175,7 +177,7 @@ def test_a_caller_may_ask_every_second_whether_we_live_and_no_flood_of_pings() -
                 await asyncio.sleep(PING_INTERVAL_MS_MIN / 1000)
                 assert await is_answered(reader, writer)
             while await is_answered(reader, writer):
-                pass  # the flood is cut off
+                pass  # the flood ends the connection
 
     with_server(client)
 
@@ -209,8 +211,8 @@ def test_streams_beyond_the_bound_of_a_connection_wait_for_their_turn() -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "語", "🙂", "\udcff"])
-def test_an_error_about_any_name_arrives_typed(letter: str) -> None:
-    """Its text is in the status, in the detail and percent-encoded, and peers bound the sum."""
+def test_error_with_any_name_arrives_typed(letter: str) -> None:
+    """Its text is in the status, in the detail and percent-encoded, and peers limit the sum."""
 
     async def refuse(request: PublishRequest, context: CallContext) -> PublishResponse:
         raise InvalidRequest(letter * 5000, topic=letter * 5000)
@@ -256,7 +258,7 @@ for address in ("127.0.0.1:%d" % server.getsockname()[1], ""):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verbosity", ["", "INFO"])
-def test_grpcs_own_words_stay_off_the_terminal_unless_asked_for(verbosity: str) -> None:
+def test_log_of_grpc_is_silent_unless_enabled(verbosity: str) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "GRPC_VERBOSITY"}
     arguments = [sys.executable, "-c", NOISY]
     if verbosity:

@@ -1,4 +1,4 @@
-"""Most full garbage collections look only at new objects."""
+"""Most full garbage collections visit new objects only."""
 
 import gc
 import sys
@@ -11,7 +11,7 @@ from quorumlog.runtime.memory import short_collections
 
 
 class Ring:
-    """Holds itself: only the collector frees it."""
+    """An object that refers to itself: only the collector frees it."""
 
     def __init__(self) -> None:
         self.me = self
@@ -21,25 +21,25 @@ def is_looked_at(ring: Ring) -> bool:
     return any(each is ring for each in gc.get_objects())
 
 
-def test_what_a_full_collection_finds_alive_is_not_looked_at_again(
+def test_survivors_of_a_full_collection_are_not_visited_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Thousands of collected tests alone may be more objects than are looked at in a node.
+    # Thousands of collected tests may have more objects than a node's collections visit.
     monkeypatch.setattr(memory, "FULL_OBJECTS_MAX", sys.maxsize)
     with short_collections():
         kept = Ring()
         gc.collect()
-        assert not is_looked_at(kept), "it was put aside"
+        assert not is_looked_at(kept), "it was frozen"
         gone = weakref.ref(kept)
         del kept
         gc.collect()
         assert gone() is not None
         for _ in range(memory.FULL_EVERY):
             gc.collect()
-        assert gone() is None, "everything is looked at now and then"
+        assert gone() is None, "every object is visited at intervals"
 
 
-def test_a_process_of_very_many_objects_is_never_looked_at_whole(
+def test_process_of_very_many_objects_is_never_collected_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(memory, "FULL_OBJECTS_MAX", 10)
@@ -55,14 +55,14 @@ def test_a_process_of_very_many_objects_is_never_looked_at_whole(
     assert gone() is None
 
 
-def test_what_dies_young_is_freed_at_once() -> None:
+def test_short_lived_objects_are_freed_at_once() -> None:
     with short_collections():
         gone = weakref.ref(Ring())
         gc.collect()
         assert gone() is None
 
 
-def test_everything_is_as_before_in_the_end() -> None:
+def test_the_collector_is_restored_at_the_end() -> None:
     before, callbacks = gc.get_threshold(), len(gc.callbacks)
     with short_collections():
         kept = Ring()

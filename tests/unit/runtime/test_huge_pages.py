@@ -42,7 +42,7 @@ def test_memory_in_use_is_moved_and_unchanged() -> None:
     assert grown <= made << 19, "a huge page was made of memory that was not in use"
 
 
-def test_a_system_without_a_list_of_mappings_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_without_a_list_of_mappings_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_MAPS", "/nowhere")
     assert use_huge_pages() == 0
 

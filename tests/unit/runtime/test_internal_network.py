@@ -1,4 +1,4 @@
-"""Connections between nodes on real sockets: their certificates, and strangers."""
+"""Connections between nodes on real sockets: certificates and unauthenticated peers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -50,7 +50,7 @@ ALICE = ClientIdentity("User:alice", "10.0.0.1")
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """One authority, with certificates of nodes 1 to 3, of a client, and of a node elsewhere."""
+    """One authority with certificates of nodes 1 to 3, of a client, and of a foreign node."""
     made = Certificates.create(tmp_path_factory.mktemp("ca"))
     for number in (1, 2, 3):
         roles = ("broker",) if number == 3 else ("broker", "controller")
@@ -67,7 +67,7 @@ def node_network(
     name: str,
     security: InternalSecurity = InternalSecurity.REQUIRED,
 ) -> tuple[InternalNetwork, NodeIdentities]:
-    """The network of a node with a certificate of this name."""
+    """Return the network of a node with a certificate of this name."""
     files = certificates.server(client_auth="required", name=name)
     return over(runtime, files, security)
 
@@ -75,7 +75,7 @@ def node_network(
 def over(
     runtime: Runtime, files: TlsFiles, security: InternalSecurity
 ) -> tuple[InternalNetwork, NodeIdentities]:
-    """A node's network with these files."""
+    """Return a node's network with these files."""
     certified = security is InternalSecurity.REQUIRED
     identities = NodeIdentities(CLUSTER, are_certified=certified)
     tls = None
@@ -88,7 +88,7 @@ def over(
 
 
 class Service:
-    """What a node serves to the others: calls, a stream, and bytes."""
+    """The services of a node for other nodes: calls, a stream, and bytes."""
 
     def __init__(self, cluster_id: str = CLUSTER) -> None:
         self._cluster_id = cluster_id
@@ -112,7 +112,7 @@ class Service:
 
     @asynccontextmanager
     async def on(self, network: Network) -> AsyncIterator[tuple[str, str]]:
-        """The addresses of calls and of bytes."""
+        """The addresses for calls and for bytes."""
         handlers = (
             Handler(QUORUM_DESCRIBE, self.describe),
             Handler(RAFT_PROPOSE, self.propose),
@@ -129,7 +129,7 @@ class Service:
 async def described(
     network: Network, address: str, on_behalf_of: ClientIdentity | None = None
 ) -> str:
-    """Call once."""
+    """Send one call."""
     channel = network.channel(address)
     try:
         request = pb.DescribeQuorumRequest()
@@ -146,7 +146,7 @@ def _has_hello(peer: Peer) -> bool:
 
 
 async def exchange(network: Network, address: str) -> Peer:
-    """Send a few bytes, and return the connection's protocol."""
+    """Send a few bytes. Return the connection's protocol."""
     made: list[Peer] = []
 
     def create(connection: ByteConnection) -> Peer:
@@ -184,7 +184,7 @@ def test_node_has_the_id_and_the_roles_of_its_certificate(certificates: Certific
 
 
 def strangers(runtime: Runtime, certificates: Certificates, folder: Path) -> dict[str, Network]:
-    """Networks without the certificate of a node of the cluster."""
+    """Return networks without a node certificate of the cluster."""
     required = InternalSecurity.REQUIRED
     foreign = replace(self_signed(folder / "self", hosts=HOSTS), ca=certificates.ca)
     return {
@@ -214,7 +214,7 @@ def test_stranger_gets_no_answer(certificates: Certificates, tmp_path: Path, kin
     run(main)
 
 
-def test_node_that_is_removed_from_the_allowed_ones_loses_its_connections(
+def test_node_removed_from_the_allowed_nodes_loses_its_connections(
     certificates: Certificates,
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -238,7 +238,7 @@ def test_node_that_is_removed_from_the_allowed_ones_loses_its_connections(
     run(main)
 
 
-def test_unary_call_that_a_removed_node_has_begun_is_not_executed(
+def test_unary_call_of_a_removed_node_is_not_executed(
     certificates: Certificates,
 ) -> None:
     """A caller may send the request long after the headers."""
@@ -268,7 +268,7 @@ def test_unary_call_that_a_removed_node_has_begun_is_not_executed(
 def test_unread_responses_of_a_client_are_bounded_until_it_reads(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those of calls that have ended: gRPC keeps a message until it is read."""
+    """Also responses of calls that have ended: gRPC keeps a message until it is read."""
     monkeypatch.setattr(grpc_network, "UNREAD_BYTES", (2 * len(LARGE) + 100, 8 * len(LARGE)))
 
     async def main(runtime: Runtime) -> None:
@@ -287,7 +287,7 @@ def test_unread_responses_of_a_client_are_bounded_until_it_reads(
                 response = await stream.receive()
                 assert response is not None
                 assert response.cluster_id == LARGE
-            # The server sees later that the client has read, or has left.
+            # The server detects later that the client has read, or has disconnected.
             assert await described_with_room(its, calls) == LARGE
             count = len(service.contexts)
             await begun_calls(channel, 2)
@@ -299,14 +299,14 @@ def test_unread_responses_of_a_client_are_bounded_until_it_reads(
 
 
 async def described_with_room(network: Network, address: str) -> str:
-    """Describe the quorum, and again while there is no room for the response."""
+    """Describe the quorum, and retry while there is no space for the response."""
     while True:
         with suppress(Overloaded):
             return await described(network, address)
 
 
 async def begun_calls(channel: Channel, count: int) -> list[Stream[Any, Any]]:
-    """Begin unary calls whose responses are read later."""
+    """Start unary calls whose responses are read later."""
     begun = replace(QUORUM_DESCRIBE, streaming=True)
     streams = [await channel.stream(begun, timeout_ms=AMPLE_MS) for _ in range(count)]
     for stream in streams:
@@ -318,7 +318,7 @@ def test_node_does_not_start_with_the_certificate_of_another_node(
     certificates: Certificates,
 ) -> None:
     identities = NodeIdentities(CLUSTER, are_certified=True)
-    identities.allowed = frozenset({7})  # the own node need not be among the others
+    identities.allowed = frozenset({7})  # the node itself need not be among the others
 
     def load(name: str, number: int, roles: tuple[str, ...]) -> None:
         files = certificates.server(client_auth="required", name=name)
@@ -337,7 +337,9 @@ def test_node_does_not_start_with_the_certificate_of_another_node(
             load(name, number, roles)
 
 
-def test_node_reads_nothing_of_a_server_that_is_no_node(certificates: Certificates) -> None:
+def test_node_reads_nothing_from_a_server_without_a_node_certificate(
+    certificates: Certificates,
+) -> None:
     async def main(runtime: Runtime) -> None:
         its, _ = node_network(runtime, certificates, "node2")
         context = certificates.server(client_auth="required").server_context()
@@ -371,7 +373,7 @@ def test_only_a_node_calls_on_behalf_of_a_client(certificates: Certificates) -> 
         its, _ = node_network(runtime, certificates, "node2")
         async with service.on(mine) as (calls, _):
             await described(its, calls, ALICE)
-        async with service.on(runtime.network) as (calls, _):  # a listener of clients
+        async with service.on(runtime.network) as (calls, _):  # a listener for clients
             await described(runtime.network, calls, ALICE)
         forwarded, direct = service.contexts
         assert (forwarded.client, forwarded.is_forwarded) == (ALICE, True)

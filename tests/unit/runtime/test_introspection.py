@@ -1,4 +1,4 @@
-"""Health and reflection as the standard tools ask for them, in every version that is in use."""
+"""Health and reflection services, as the standard tools use them, in every version in use."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -72,8 +72,8 @@ def test_every_service_and_the_whole_server_are_healthy() -> None:
     with_server(client)
 
 
-def test_a_server_is_not_serving_before_it_is_ready_nor_when_it_begins_to_stop() -> None:
-    """While calls are answered all the same."""
+def test_server_is_not_serving_before_it_is_ready_nor_while_it_stops() -> None:
+    """Calls are answered nevertheless."""
 
     async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
         call: Any = channel.unary_unary(LOG_PUBLISH.path, PublishRequest.SerializeToString)
@@ -87,7 +87,7 @@ def test_a_server_is_not_serving_before_it_is_ready_nor_when_it_begins_to_stop()
     with_server(client, is_ready=False)
 
 
-def test_a_service_that_is_announced_by_name_has_a_word_of_its_own() -> None:
+def test_named_service_has_its_own_status() -> None:
     async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
         watch: Any = stub(channel).Watch(asked("quorumlog.quorum"))
         assert (await watch.read()).status == SERVICE_UNKNOWN
@@ -104,7 +104,7 @@ def test_a_service_that_is_announced_by_name_has_a_word_of_its_own() -> None:
     with_server(client)
 
 
-def test_a_watch_says_the_last_word_and_ends_with_the_server() -> None:
+def test_watch_sends_the_last_status_and_ends_with_the_server() -> None:
     async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
         watch = stub(channel).Watch(asked())
         unknown = stub(channel).Watch(asked("quorumlog.v1.Nothing"))
@@ -131,7 +131,7 @@ def test_a_watch_of_a_server_that_was_not_ready_ends_with_it_too() -> None:
 
 
 def test_a_server_that_closes_is_not_made_ready_again() -> None:
-    """A start that ends while the node already stops."""
+    """The start completes while the node is already stopping."""
     readiness = HealthStatus(is_serving=False)
     readiness.close()
     readiness.set(is_serving=True)
@@ -141,7 +141,9 @@ def test_a_server_that_closes_is_not_made_ready_again() -> None:
 @pytest.mark.parametrize(
     "path", [f"/{HEALTH}/Check", f"/{HEALTH}/Watch", f"/{V1}/ServerReflectionInfo"]
 )
-def test_nonsense_is_refused_and_not_logged(path: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_request_is_refused_and_not_logged(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
         call: Any = channel.stream_stream(path)()
         await call.write(b"\xff\xff\xff")
@@ -150,7 +152,7 @@ def test_nonsense_is_refused_and_not_logged(path: str, caplog: pytest.LogCapture
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
     with_server(client)
-    # asyncio may tell of an event that grpc still had for the loop of an earlier test
+    # asyncio may report an event that grpc still had for the loop of an earlier test
     assert not [record for record in caplog.records if record.name != "asyncio"]
 
 
@@ -158,7 +160,7 @@ def test_nonsense_is_refused_and_not_logged(path: str, caplog: pytest.LogCapture
 
 
 class Reflection:
-    """One stream of questions."""
+    """One stream of requests."""
 
     def __init__(self, channel: aio.Channel, service: str) -> None:
         self._call: Any = channel.stream_stream(
@@ -186,11 +188,11 @@ class Reflection:
 
 
 def pool_of(answer: Any) -> descriptor_pool.DescriptorPool:
-    """What a client that knows nothing else makes of an answer."""
+    """Return the descriptor pool that a client without other sources builds from a response."""
     pool = descriptor_pool.DescriptorPool()
     raw = answer.file_descriptor_response.file_descriptor_proto
     files = [descriptor_pb2.FileDescriptorProto.FromString(one) for one in raw]
-    for file in reversed(files):  # imports come after what imports them
+    for file in reversed(files):  # dependencies come after the files that import them
         pool.Add(file)
     return pool
 
@@ -234,7 +236,7 @@ def test_a_symbol_may_be_a_method_a_field_or_an_error_detail() -> None:
     with_server(client)
 
 
-def test_what_is_unknown_is_not_found_and_the_stream_goes_on() -> None:
+def test_unknown_symbol_is_not_found_and_the_stream_continues() -> None:
     async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
         reflection = Reflection(channel, V1)
         not_found = grpc.StatusCode.NOT_FOUND.value[0]
@@ -266,8 +268,8 @@ def test_what_is_unknown_is_not_found_and_the_stream_goes_on() -> None:
     with_server(client)
 
 
-def test_an_idle_reflection_ends_with_the_server_and_does_not_hold_it_up() -> None:
-    """Tools keep the stream open for as long as they run."""
+def test_idle_reflection_stream_ends_with_the_server_without_delay() -> None:
+    """Tools keep the stream open while they run."""
 
     async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
         reflection = Reflection(channel, V1)
@@ -314,7 +316,7 @@ FIELDS = [
     question=st.sampled_from(FIELDS),
     number=st.integers(min_value=-(2**31), max_value=2**31 - 1),
 )
-def test_any_question_has_an_answer(name: str, question: str, number: int) -> None:
+def test_any_request_has_a_response(name: str, question: str, number: int) -> None:
     request, response = (
         reflection_pb2.ServerReflectionRequest(host=name),
         reflection_pb2.ServerReflectionResponse(),
@@ -339,10 +341,8 @@ def test_any_question_has_an_answer(name: str, question: str, number: int) -> No
         ),
     ],
 )
-def test_a_question_longer_than_any_name_is_refused_and_not_repeated(
-    path: str, question: Any
-) -> None:
-    """Answers repeat what was asked: in full they could pass the bounds of a peer."""
+def test_request_longer_than_any_name_is_refused_and_not_echoed(path: str, question: Any) -> None:
+    """Responses echo the request: complete, they could exceed the limits of a peer."""
 
     async def client(channel: aio.Channel, listener: CallListener, runtime: Runtime) -> None:
         call: Any = channel.stream_stream(path)()

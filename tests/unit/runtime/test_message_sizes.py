@@ -1,5 +1,7 @@
-"""A message above somebody's bound becomes one typed error that names the bound, whoever refuses
-it: the sender before it leaves, or the receiver, whose bound may be another."""
+"""A message above a limit fails with one typed error that names the limit.
+
+The sender refuses it before it is sent, or the receiver does, whose limit may be another.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,11 +19,11 @@ from quorumlog.runtime.grpc_network import GrpcNetwork
 from quorumlog.services import LOG_PRODUCE, LOG_PUBLISH
 
 WAIT_MS = AMPLE_MS
-SMALL, LARGE = 1000, 1 << 20  # bytes of a message that each side takes
+SMALL, LARGE = 1000, 1 << 20  # message limit of each side, in bytes
 
 
 async def publish(request: PublishRequest, context: CallContext) -> PublishResponse:
-    """Answer with as many results as asked for."""
+    """Respond with as many results as requested."""
     response = PublishResponse()
     for _ in range(request.timeout_ms):
         response.results.add(partition=1, base_offset=1)
@@ -29,7 +31,7 @@ async def publish(request: PublishRequest, context: CallContext) -> PublishRespo
 
 
 async def produce(stream: Any, context: CallContext) -> None:
-    """Answer each request with as many results as its number says."""
+    """Respond to each request with as many results as its number."""
     while (request := await stream.receive()) is not None:
         response = ProduceResponse(correlation_id=request.correlation_id)
         for _ in range(request.correlation_id):
@@ -40,7 +42,7 @@ async def produce(stream: Any, context: CallContext) -> None:
 def with_channel(
     client: Callable[[Channel], Awaitable[None]], *, server_max: int, client_max: int
 ) -> None:
-    """Run a client against a server, each with a bound of its own."""
+    """Run a client and a server, each with its own limit."""
 
     @asynccontextmanager
     async def network(runtime: Runtime, message_size_max: int) -> AsyncIterator[GrpcNetwork]:

@@ -1,4 +1,4 @@
-"""Large ranges of files that a thread sends: compiled, and in plain Python."""
+"""Large file ranges that a thread sends, with the compiled and the plain sender."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ WAIT_S = AMPLE_S
 
 @pytest.fixture(autouse=True, params=["compiled", "plain"])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which threads send."""
+    """Use the compiled or the plain sender."""
     way = str(request.param)
     if way == "plain":
         monkeypatch.setattr(range_sender, "CAN_SEND_COMPILED", False)
@@ -33,26 +33,26 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def pattern(size: int) -> bytes:
-    """Bytes that are nowhere the same within a piece."""
+    """Return bytes without a repetition within a chunk."""
     return bytes(range(251)) * (size // 251) + bytes(range(size % 251))
 
 
-class Broken(RealFile):
-    """A file that cannot be brought into the page cache."""
+class UnreadableFile(RealFile):
+    """A file that cannot be read into the page cache."""
 
     def warm(self, position: int, size: int) -> None:
         raise RuntimeError("a bug")
 
 
-def broken(file: RealFile) -> Broken:
-    """The same file, as the above."""
-    made = Broken.__new__(Broken)
+def broken(file: RealFile) -> UnreadableFile:
+    """Return the same file as an `UnreadableFile`."""
+    made = UnreadableFile.__new__(UnreadableFile)
     made.__dict__.update(file.__dict__)
     return made
 
 
 def cold_file(runtime: Runtime, folder: Path, data: bytes) -> RealFile:
-    """A file that the page cache has nothing of."""
+    """Create a file without pages in the page cache."""
     file = filled_file(runtime, f"{folder}/log", data)
     assert isinstance(file, RealFile)
     file.sync()
@@ -61,18 +61,18 @@ def cold_file(runtime: Runtime, folder: Path, data: bytes) -> RealFile:
 
 
 def evict(file: RealFile) -> None:
-    """Ask the kernel to drop a file's pages. It keeps those that it is using."""
+    """Ask the kernel to drop a file's pages. It keeps the pages in use."""
     os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def test_a_peer_that_takes_a_little_now_and_then_does_not_hold_the_thread(tmp_path: Path) -> None:
-    """There are few threads, and others behind it."""
+def test_slow_peer_does_not_occupy_a_sender_thread(tmp_path: Path) -> None:
+    """There are few threads, and other connections wait for them."""
 
     async def main(runtime: Runtime) -> None:
         file = filled_file(runtime, f"{tmp_path}/log", bytes(SIZE))
         near, far = socket.socketpair()
         near.setblocking(False)
-        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)  # there is room soon
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)  # there is space soon
 
         def take() -> None:
             while far.recv(4 << 10):
@@ -93,7 +93,7 @@ def test_a_peer_that_takes_a_little_now_and_then_does_not_hold_the_thread(tmp_pa
 
 
 async def sent_by(sender: RangeSender, near: socket.socket, file: object, size: int) -> RangeResult:
-    """Have a range sent from the start of a file; return how that ended."""
+    """Send a range from the start of a file. Return the outcome."""
     assert isinstance(file, RealFile)
     ended: asyncio.Future[RangeResult] = asyncio.get_running_loop().create_future()
     item = QueuedRange(file, file.lease(), 0, size)
@@ -105,7 +105,7 @@ async def sent_by(sender: RangeSender, near: socket.socket, file: object, size: 
     return sent
 
 
-def test_where_no_descriptor_is_left_the_loop_sends_by_itself(tmp_path: Path) -> None:
+def test_without_a_descriptor_the_loop_sends_the_range(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         file = filled_file(runtime, f"{tmp_path}/log", bytes(SIZE))
         async with connected(runtime) as (caller, server, _):
@@ -122,8 +122,8 @@ def test_where_no_descriptor_is_left_the_loop_sends_by_itself(tmp_path: Path) ->
     real.run(main)
 
 
-def test_what_surrounds_large_ranges_keeps_its_place(tmp_path: Path) -> None:
-    """Small and large ranges, little and much between them."""
+def test_bytes_around_large_ranges_keep_their_order(tmp_path: Path) -> None:
+    """Small and large ranges, with few and many bytes between them."""
     data = pattern(2 << 20)
     much = pattern(70_000)
 
@@ -149,7 +149,7 @@ def test_what_surrounds_large_ranges_keeps_its_place(tmp_path: Path) -> None:
     real.run(main)
 
 
-def test_a_reader_that_stops_in_the_midst_gets_the_rest_when_it_goes_on(tmp_path: Path) -> None:
+def test_reader_that_pauses_inside_a_range_gets_the_rest_when_it_resumes(tmp_path: Path) -> None:
     data = pattern(SIZE)
 
     async def main(runtime: Runtime) -> None:
@@ -185,13 +185,13 @@ def test_a_range_beyond_the_end_of_its_file_ends_the_connection(tmp_path: Path) 
 @pytest.mark.plain
 @pytest.mark.parametrize("size", [5000, SIZE], ids=["small", "large"])
 def test_a_bug_in_reading_a_cold_range_ends_its_connection(tmp_path: Path, size: int) -> None:
-    """It stayed in the queue, and whoever waited for it waited for ever."""
+    """Regression: it stayed in the queue, and its waiters waited forever."""
 
     async def main(runtime: Runtime) -> None:
         file = cold_file(runtime, tmp_path, bytes(size))
         async with connected(runtime) as (caller, server, _):
             async with asyncio.timeout(WAIT_S):
-                while not server.errors:  # until the kernel had dropped the pages
+                while not server.errors:  # until the kernel dropped the pages
                     evict(file)
                     server.got.clear()
                     caller.connection.send_range(broken(file), 0, size)
@@ -203,7 +203,7 @@ def test_a_bug_in_reading_a_cold_range_ends_its_connection(tmp_path: Path, size:
 
 
 @pytest.mark.parametrize("size", [5000, SIZE], ids=["small", "large"])
-def test_a_range_that_the_page_cache_does_not_have_is_read_first(tmp_path: Path, size: int) -> None:
+def test_uncached_range_is_read_first(tmp_path: Path, size: int) -> None:
     data = pattern(size)
 
     async def main(runtime: Runtime) -> None:
@@ -226,10 +226,10 @@ def test_a_network_that_closes_waits_for_its_threads(tmp_path: Path) -> None:
             caller.connection.send_range(file, 0, 64 << 20)
             file.close()
             await caller.wait(lambda: caller.sent_calls > 0)
-            await runtime.network.close()  # type: ignore[attr-defined]  # the real one has it
+            await runtime.network.close()  # type: ignore[attr-defined] # the real network has it
             await runtime.tasks.drain("send")
             for _ in range(3):
-                await asyncio.sleep(0)  # the lane's answer is taken in
+                await asyncio.sleep(0)  # the result of the lane is processed
             with pytest.raises(OSError, match="Bad file descriptor"):
                 file.size()
 

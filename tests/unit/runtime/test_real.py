@@ -1,4 +1,4 @@
-"""What only the real runtime can show: the process, the page cache, sockets without our code."""
+"""Behaviour of the real runtime only: the process, the page cache, foreign sockets."""
 
 import asyncio
 import errno
@@ -28,7 +28,7 @@ WAIT_S = AMPLE_S
 
 
 def run_python(code: str, *options: str) -> "subprocess.CompletedProcess[str]":
-    """Run code in a process of its own."""
+    """Run code in its own process."""
     command = [sys.executable, *options, "-c", code]
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
@@ -54,7 +54,7 @@ def test_stopping_the_node_ends_the_process_without_clean_up() -> None:
     assert done.stdout == ""
 
 
-def test_runs_own_hook_replaces_the_end_of_the_process() -> None:
+def test_hook_of_run_replaces_the_exit_of_the_process() -> None:
     reasons: list[str] = []
 
     async def main(runtime: Runtime) -> None:
@@ -82,7 +82,7 @@ def test_run_closes_what_main_leaves_open() -> None:
     run(look)
 
 
-def test_result_and_error_of_main_come_out_of_run() -> None:
+def test_run_returns_the_result_and_raises_the_error_of_main() -> None:
     async def main(runtime: Runtime) -> int:
         return 7
 
@@ -155,7 +155,7 @@ def test_lock_is_freed_by_process_death(tmp_path: Path) -> None:
     run(taken)
 
 
-def test_cached_read_falls_back_where_the_kernel_cannot_tell() -> None:
+def test_cached_read_falls_back_without_kernel_support() -> None:
     async def main(runtime: Runtime) -> None:
         file = runtime.files.open_readonly("/proc/self/status")
         data = file.read_cached(0, 100)
@@ -180,7 +180,7 @@ def test_cached_read_larger_than_the_scratch_buffer_is_whole(tmp_path: Path) -> 
 
 @contextmanager
 def cold_file(path: Path, size: int) -> Iterator[RealFile]:
-    """A file whose pages were dropped from the page cache; skips where that cannot be done."""
+    """Create a file whose pages were dropped from the page cache. Skip if that is impossible."""
 
     path.write_bytes(os.urandom(size))
     descriptor = os.open(path, os.O_RDONLY)
@@ -197,10 +197,11 @@ def cold_file(path: Path, size: int) -> Iterator[RealFile]:
     file.close()
 
 
-def test_cold_pages_are_seen_and_warmed(tmp_path: Path) -> None:
+def test_cold_pages_are_detected_and_warmed(tmp_path: Path) -> None:
     size = 3 << 20
     with cold_file(tmp_path / "cold", size) as file:
-        # A probe of an absent page makes the kernel fetch it and its neighbours: the first and the
+        # A probe of an absent page makes the kernel read it and its neighbours. The first and the
+        # last one, which is_resident() probed, may be cached by now, but not all between them.
         # last, which is_resident() looked at, may have come meanwhile; not all between them.
         assert None in [file.read_cached(at, 100) for at in range(0, size, 512 << 10)]
         file.warm(0, size)
@@ -209,7 +210,7 @@ def test_cold_pages_are_seen_and_warmed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [4096, 1 << 16, 1 << 20])
-def test_a_cached_read_ends_with_the_file_and_not_with_what_is_resident(
+def test_cached_read_ends_at_the_end_of_the_file_and_not_of_the_cached_pages(
     tmp_path: Path, size: int
 ) -> None:
     with cold_file(tmp_path / "cold", 4 << 20) as file:
@@ -219,7 +220,7 @@ def test_a_cached_read_ends_with_the_file_and_not_with_what_is_resident(
         descriptor = os.open(tmp_path / "cold", os.O_RDONLY)
 
         def read_after_an_eviction() -> bytes | None:
-            # The kernel keeps a page that another processor is about to add to a list.
+            # The kernel keeps a page that another processor is adding to a list.
             os.posix_fadvise(descriptor, 1 << 20, 2 << 20, os.POSIX_FADV_DONTNEED)
             return file.read_cached((1 << 20) - 10, size)
 
@@ -233,7 +234,7 @@ def test_an_error_of_a_large_cached_read_has_the_kernels_number(tmp_path: Path) 
     (tmp_path / "file").write_bytes(bytes(1 << 20))
     read = system.resident_read()
     if read is None:
-        pytest.skip("this system cannot tell what is cached")
+        pytest.skip("this system cannot report cached pages")
     with pytest.raises(OSError, match="Bad file descriptor") as caught:
         read(-1, 1 << 16, 0)
     assert caught.value.errno == errno.EBADF
@@ -243,7 +244,7 @@ def test_an_error_of_a_large_cached_read_has_the_kernels_number(tmp_path: Path) 
 
 
 class Silent:
-    """A protocol that keeps what it gets."""
+    """A protocol that stores the received bytes."""
 
     def __init__(self, connection: ByteConnection) -> None:
         self.connection = connection
@@ -265,7 +266,7 @@ class Silent:
 
 
 class Accepting:
-    """Makes a protocol for each connection and hands them out in their order."""
+    """A factory that creates a protocol for each connection and returns them in order."""
 
     def __init__(self, kind: type[Silent] = Silent) -> None:
         self._kind = kind
@@ -277,7 +278,7 @@ class Accepting:
         return protocol
 
     async def next(self) -> Silent:
-        """The next connection's."""
+        """Return the protocol of the next connection."""
         async with asyncio.timeout(WAIT_S):
             return await self._made.get()
 
@@ -304,8 +305,8 @@ def test_cold_range_is_read_in_the_lane_and_sent_whole(tmp_path: Path) -> None:
     assert got == b"head" + (tmp_path / "cold").read_bytes()[1:] + b"tail"
 
 
-def test_who_does_not_read_holds_up_nobody_elses_large_range(tmp_path: Path) -> None:
-    """There are two threads that send; here are four who take nothing of what they are sent."""
+def test_peers_that_do_not_read_delay_no_other_large_range(tmp_path: Path) -> None:
+    """There are two sender threads and four peers that read nothing."""
     size = 8 << 20
 
     async def main(runtime: Runtime) -> None:
@@ -333,7 +334,7 @@ def test_who_does_not_read_holds_up_nobody_elses_large_range(tmp_path: Path) -> 
     run(main)
 
 
-def test_a_connection_that_ends_while_a_thread_sends_gives_its_file_back(tmp_path: Path) -> None:
+def test_connection_closed_while_a_thread_sends_releases_its_file(tmp_path: Path) -> None:
     size = 64 << 20
 
     async def main(runtime: Runtime) -> None:
@@ -345,13 +346,13 @@ def test_a_connection_that_ends_while_a_thread_sends_gives_its_file_back(tmp_pat
         caller.send_range(file, 0, size)
         file.close()
         reader = await accepting.next()
-        while not reader.got:  # the thread has begun  # noqa: ASYNC110 - nobody tells
+        while not reader.got:  # the thread has started # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.001)
         caller.abort()
         assert isinstance(await reader.ended, OSError)
         assert isinstance(file, RealFile)
         async with asyncio.timeout(WAIT_S):
-            while file.descriptor >= 0:  # the thread notices, and nobody tells  # noqa: ASYNC110
+            while file.descriptor >= 0:  # until the thread detects it # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.001)
 
     run(main)
@@ -373,7 +374,7 @@ def test_range_beyond_the_end_of_its_file_breaks_the_connection(tmp_path: Path) 
     run(main)
 
 
-def test_protocol_that_raises_loses_its_connection_alone(
+def test_protocol_that_raises_ends_only_its_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(Silent):
@@ -414,7 +415,7 @@ def test_half_closed_peer_still_gets_what_is_queued() -> None:
 
 @contextmanager
 def silent_address() -> Iterator[str]:
-    """An address that neither accepts nor refuses: its backlog is full."""
+    """Return an address that neither accepts nor refuses: its backlog is full."""
     with closing(socket.socket()) as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -431,7 +432,7 @@ def silent_address() -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_silence_is_not_refusal() -> None:
+def test_silent_address_is_not_reported_as_refused() -> None:
     async def main(runtime: Runtime) -> None:
         with silent_address() as address:
             assert not await runtime.network.refuses(address, 50)
@@ -444,7 +445,7 @@ def test_silence_is_not_refusal() -> None:
     run(main)
 
 
-def test_address_that_is_not_ours_is_no_address_in_use() -> None:
+def test_foreign_address_is_not_reported_as_in_use() -> None:
     async def main(runtime: Runtime) -> None:
         for address, number in (("192.0.2.1:0", errno.EADDRNOTAVAIL), ("x:99999", errno.EINVAL)):
             with pytest.raises(OSError, match=r"address|host:port") as caught:

@@ -1,4 +1,4 @@
-"""A connection that fell silent, which stays open and carries nothing, is found and made anew."""
+"""A silent connection, open without traffic, is detected and replaced."""
 
 import asyncio
 
@@ -32,8 +32,10 @@ async def produce(stream: Stream[ProduceResponse, ProduceRequest], context: Call
 
 
 async def talking(channel: Channel) -> Stream[ProduceRequest, ProduceResponse]:
-    """A stream that has answered. A busy machine is silent for longer than KEEPALIVE_MS at times,
-    and then it takes more than one."""
+    """A stream that has responded.
+
+    A busy machine may be silent for longer than KEEPALIVE_MS, which takes several attempts.
+    """
     while True:
         try:
             stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
@@ -48,7 +50,7 @@ async def talking(channel: Channel) -> Stream[ProduceRequest, ProduceResponse]:
 
 
 @pytest.mark.slow
-def test_a_stream_on_a_silent_connection_breaks_and_the_next_call_gets_through() -> None:
+def test_stream_on_a_silent_connection_breaks_and_the_next_call_succeeds() -> None:
     async def main(runtime: Runtime) -> None:
         sockets = ByteNetwork(runtime.tasks)
         network = GrpcNetwork(
@@ -72,7 +74,9 @@ def test_a_stream_on_a_silent_connection_breaks_and_the_next_call_gets_through()
                     proxy.silence()
                     with pytest.raises(StreamBroken):
                         await stream.receive()
-                    while True:  # attempts fail with the old connection, and fast behind one
+                    while (
+                        True
+                    ):  # attempts fail with the old connection, and quickly behind a failed one
                         try:
                             await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
                             break

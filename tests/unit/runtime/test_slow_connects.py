@@ -1,4 +1,4 @@
-"""A peer with a long connect time is reached: later attempts get longer timeouts."""
+"""A peer with a long connect time is reached, since later attempts have longer timeouts."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ FAR_S = 1.3 * CONNECT_MS / 1000
 """Until a server's first bytes arrive. A TCP connection over a line takes two round trips to that
 point, of which this one, through a proxy, has half of one."""
 
-ATTEMPTS = 20  # many more than it takes: a busy machine may waste some
+ATTEMPTS = 20  # many more than needed: a busy machine may lose some
 
 
 async def publish(request: PublishRequest, context: CallContext) -> PublishResponse:
@@ -69,17 +69,17 @@ def test_a_far_peer_is_reached_after_a_few_attempts(reach) -> None:  # type: ign
             channel = runtime.network.channel(proxy.address)
             outcomes = [await reach(channel)]
             while not outcomes[-1] and len(outcomes) < ATTEMPTS:
-                await asyncio.sleep(0.05)  # as callers pause between their attempts
+                await asyncio.sleep(0.05)  # as callers pause between attempts
                 outcomes.append(await reach(channel))
-            assert outcomes[-1], f"{len(outcomes)} attempts, and none got through"
-            assert not outcomes[0], "it was no far peer"
+            assert outcomes[-1], f"{len(outcomes)} attempts, and none succeeded"
+            assert not outcomes[0], "the peer was not slow"
 
     run(main)
 
 
 @pytest.mark.slow
-def test_calls_at_one_time_reach_a_far_peer() -> None:
-    """They all fail at one moment, and the longer attempts are one for all."""
+def test_concurrent_calls_reach_a_far_peer() -> None:
+    """They all fail together and share the longer attempts."""
 
     async def main(runtime: Runtime) -> None:
         listener = await runtime.network.serve("127.0.0.1:0", HANDLERS)
@@ -89,7 +89,7 @@ def test_calls_at_one_time_reach_a_far_peer() -> None:
                 if await called(channel):
                     return attempt
                 await asyncio.sleep(0.05)
-            raise AssertionError("no attempt got through")
+            raise AssertionError("no attempt succeeded")
 
         with ForwardingProxy(listener.address) as proxy:
             proxy.delay_s = FAR_S
@@ -117,7 +117,7 @@ def test_a_far_peer_is_reached_without_a_loop() -> None:
                     answers = channel.stream(LOG_PRODUCE, requests, timeout_ms=AMPLE_MS)
                     assert [answer.correlation_id for answer in answers] == [7]
                     return attempt
-            raise AssertionError("no attempt got through")
+            raise AssertionError("no attempt succeeded")
 
         with ForwardingProxy(listener.address) as proxy:
             proxy.delay_s = FAR_S

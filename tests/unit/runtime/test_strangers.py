@@ -1,4 +1,4 @@
-"""Calls without credentials on a listener that authenticates its clients."""
+"""Calls without credentials at a listener that authenticates its clients."""
 
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ class OpenMethods:
 
 
 async def repeat(stream: Stream[Any, Any], context: CallContext) -> None:
-    """Answer the first message."""
+    """Echo the first message."""
     first = await stream.receive()
     assert first is not None
     await stream.send(pb.AuthenticateResponse(message=first.message))

@@ -21,11 +21,11 @@ Outgoing: TypeAlias = Stream[ProduceRequest, ProduceResponse]
 
 Served: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[Listener, Channel]]]
 
-WAIT_MS = AMPLE_MS  # no test comes near it
+WAIT_MS = AMPLE_MS  # far longer than any test
 
 
 @pytest.mark.slow
-def test_large_messages_pass_both_ways(run: Run, served: Served) -> None:
+def test_large_messages_in_both_directions(run: Run, served: Served) -> None:
     data = bytes(range(256)) * (32 << 12)  # 32 MiB: eight times grpc's own limit
 
     async def answer(stream: Incoming, context: CallContext) -> None:
@@ -155,7 +155,7 @@ def test_slow_receiver_holds_the_sender_back(run: Run, served: Served) -> None:
             async with runtime.tasks.scope("sender") as scope:
                 task = scope.spawn(send(), name="send")
                 before = -1
-                while before != len(sent):  # until the sender makes no progress any more
+                while before != len(sent):  # until the sender makes no progress
                     before = len(sent)
                     await asyncio.sleep(0.2)
                 assert not task.done()
@@ -190,7 +190,7 @@ def test_abort_by_the_caller_breaks_its_side_and_cancels_the_handler(
                 ends.clear()
                 stream = await open_stream(channel)
                 await stream.send(ProduceRequest(correlation_id=1))
-                await started.wait()  # a caller may be gone before its handler ever runs
+                await started.wait()  # a caller may be gone before its handler runs
                 stream.abort("had enough")
                 stream.abort("twice")
                 with pytest.raises(StreamBroken, match="had enough"):
@@ -199,13 +199,13 @@ def test_abort_by_the_caller_breaks_its_side_and_cancels_the_handler(
                     await stream.send(ProduceRequest())
                 async with asyncio.timeout(WAIT_MS / 1000):
                     await cancelled.wait()
-                assert None not in ends  # a break never looks like a clean end
+                assert None not in ends  # a break is never reported as a clean end
 
     run(main)
 
 
 def test_abort_leaves_nothing_running_behind_unread_messages(run: Run, served: Served) -> None:
-    """Whoever has enough of a stream need not empty it first."""
+    """A caller can abandon a stream without reading the rest."""
 
     async def answer(stream: Incoming, context: CallContext) -> None:
         await stream.receive()
@@ -218,7 +218,7 @@ def test_abort_leaves_nothing_running_behind_unread_messages(run: Run, served: S
             stream = await open_stream(channel)
             await stream.send(ProduceRequest())
             await stream.receive()
-            await asyncio.sleep(0.2)  # time to read ahead as far as it goes
+            await asyncio.sleep(0.2)  # time to read ahead to its limit
             mine = [task for task in asyncio.all_tasks() - before if "reading" in task.get_name()]
             stream.abort("had enough")
             async with asyncio.timeout(WAIT_MS / 1000):

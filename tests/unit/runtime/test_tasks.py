@@ -17,7 +17,7 @@ Run: TypeAlias = Callable[[Main], None]
 
 
 async def wait_cancelled(name: str, ends: list[str]) -> None:
-    """Wait for ever, and note the cancellation."""
+    """Wait forever, and record the cancellation."""
     try:
         await asyncio.get_running_loop().create_future()
     finally:
@@ -179,7 +179,7 @@ def test_lane_of_one_thread_runs_jobs_in_order(run: Run) -> None:
     assert done == list(range(100))
 
 
-def test_full_lane_is_overloaded_and_runs_what_it_took(run: Run) -> None:
+def test_full_lane_is_overloaded_and_runs_accepted_jobs(run: Run) -> None:
     done: list[int] = []
     refused: list[int] = []
 
@@ -231,7 +231,7 @@ def test_drain_waits_for_jobs_given_before_it(run: Run) -> None:
     done: list[int] = []
 
     async def main(runtime: Runtime) -> None:
-        await runtime.tasks.drain("read")  # nothing was given: returns at once
+        await runtime.tasks.drain("read")  # no job was given: returns at once
         async with runtime.tasks.scope("test") as scope:
             for number in range(8):
                 offload = runtime.tasks.offload("read", partial(done.append, number))
@@ -243,7 +243,7 @@ def test_drain_waits_for_jobs_given_before_it(run: Run) -> None:
     run(main)
 
 
-def test_failing_job_raises_to_its_awaiter_and_the_lane_goes_on(run: Run) -> None:
+def test_failing_job_raises_to_its_awaiter_and_the_lane_continues(run: Run) -> None:
     def fail() -> None:
         raise OSError(5, "broken disk")
 

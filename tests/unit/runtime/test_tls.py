@@ -30,13 +30,13 @@ UPDATES = 200_000
 
 
 class TlsPeer(Peer):
-    """A peer that keeps the certificate of the other side."""
+    """A peer that stores the certificate of the other side."""
 
     certificate: PeerCertificate | None = None
     is_secured = False
 
     def secured(self, certificate: PeerCertificate | None) -> None:
-        """Keep it."""
+        """Store it."""
         self.certificate, self.is_secured = certificate, True
         self._changed.set()
 
@@ -74,7 +74,7 @@ async def connected(
     name: str = "localhost",
     buffer_size: int = 1000,
 ) -> AsyncIterator[tuple[TlsPeer, TlsPeer]]:
-    """The client's and the server's side of a connection; the handshake may still fail."""
+    """Return the client's and the server's side of a connection. The handshake may still fail."""
     callers: list[TlsPeer] = []
     accepted: asyncio.Future[TlsPeer] = asyncio.get_running_loop().create_future()
 
@@ -176,7 +176,7 @@ def test_close_sends_what_is_queued_and_ends_cleanly_on_both_sides(
 
     async def main(runtime: Runtime) -> None:
         async with connected(runtime, certificates.server(), certificates.client()) as (me, other):
-            other.connection.write([b"go"])  # behind the session ticket
+            other.connection.write([b"go"])  # after the session ticket
             await me.wait(lambda: me.got == b"go")
             me.connection.write([data])
             me.connection.close()
@@ -190,7 +190,7 @@ def test_close_sends_what_is_queued_and_ends_cleanly_on_both_sides(
 
 
 def test_peer_that_ends_tls_gets_the_end_and_what_is_queued(certificates: Certificates) -> None:
-    """Some clients wait for the announced end for half a minute before they close."""
+    """Some clients wait half a minute for the announced end before they close."""
 
     async def main(runtime: Runtime) -> None:
         made: list[TlsPeer] = []
@@ -225,7 +225,7 @@ def test_peer_that_ends_tls_gets_the_end_and_what_is_queued(certificates: Certif
 
 
 def flood_with_key_updates(address: tuple[str, int]) -> int:
-    """Send requests to update keys, which `ssl` cannot; return their number at the end."""
+    """Send key update requests, which `ssl` cannot. Return their number at the end."""
     openssl = ctypes.CDLL("libssl.so.3")
     pointer = ctypes.c_void_p
     for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
