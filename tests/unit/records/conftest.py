@@ -1,4 +1,4 @@
-"""Both codecs, as a parameter: whatever holds for one holds for the other."""
+"""A fixture for both codecs, which must behave the same."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""Arrow columns in and out: types, nulls, slices, chunks, errors."""
+"""Conversion of records to and from Arrow columns: types, nulls, slices, chunks, errors."""
 
 from typing import Any
 
@@ -147,7 +147,7 @@ def test_every_kind_of_bytes_is_a_value(kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
 def test_a_dictionary_of_views_is_values(kind: pa.DataType) -> None:
-    """As data frame libraries export categories; pyarrow itself cannot decode it."""
+    """Data frame libraries export categories like this; pyarrow itself cannot decode it."""
     array = pa.DictionaryArray.from_arrays(
         pa.array([1, 0, None, 1], pa.int8()), pa.array(["a", "bb"]).cast(kind)
     ).slice(1)
@@ -265,7 +265,7 @@ def test_each_partition_starts_from_the_envelope() -> None:
 
 
 def test_a_table_with_nulls_in_every_column_is_partitioned() -> None:
-    """Every buffer that a table can have is there, and the list of rows besides."""
+    """A table with every possible buffer, and a list of rows."""
     entries = [(None, None), ("h", None), ("i", b"1")]
     lists = pa.array([[entries[0]], entries[1:], None], HEADERS)
     columns = record_columns(

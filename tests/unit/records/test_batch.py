@@ -1,4 +1,4 @@
-"""The header of a batch, against bytes put together by hand from the format's description."""
+"""The header of a batch, compared with bytes built by hand from the format description."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from quorumlog.records.compression import Codec
 
 HELLO = bytes.fromhex(
     "0000000000000007"  # base offset 7
-    "00000048"  # batch length 72: 49 of header behind it, 23 of records
+    "00000048"  # batch length 72: 49 bytes of header, 23 of records
     "00000003"  # leader epoch 3
     "02"  # magic
     "d5395f10"  # CRC-32C from the attributes on
@@ -51,7 +51,7 @@ HELLO = bytes.fromhex(
 
 
 def crc32c_bit_by_bit(data: bytes) -> int:
-    """The Castagnoli CRC by its definition: reflected polynomial 82f63b78."""
+    """Compute the Castagnoli CRC by its definition: reflected polynomial 82f63b78."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -61,11 +61,11 @@ def crc32c_bit_by_bit(data: bytes) -> int:
 
 
 def test_the_hand_made_batch_has_the_crc_of_the_definition() -> None:
-    assert crc32c_bit_by_bit(b"123456789") == 0xE3069283  # the CRC catalogue's check value
+    assert crc32c_bit_by_bit(b"123456789") == 0xE3069283  # check value of the CRC catalogue
     assert HELLO[17:21].hex() == f"{crc32c_bit_by_bit(HELLO[21:]):08x}"
 
 
-def test_every_field_of_a_header_is_where_the_format_says() -> None:
+def test_every_header_field_is_at_its_documented_position() -> None:
     header = parse_header(b"xx" + HELLO, 2)
     assert (header.base_offset, header.batch_length, header.leader_epoch) == (7, 72, 3)
     assert (header.magic, header.crc, header.attributes) == (2, 0xD5395F10, 0)
@@ -85,7 +85,7 @@ def test_every_field_of_a_header_is_where_the_format_says() -> None:
         (0x40, {"has_delete_horizon"}),
     ],
 )
-def test_attribute_bits_say_what_they_mean(attributes: int, claims: set[str]) -> None:
+def test_attribute_bits(attributes: int, claims: set[str]) -> None:
     header = parse_header(HELLO[:21] + attributes.to_bytes(2, "big") + HELLO[23:])
     names = ("log_append_time", "is_transactional", "is_control", "has_delete_horizon")
     assert {name for name in names if getattr(header, name)} == claims
@@ -131,7 +131,7 @@ def test_a_header_cut_short_is_corrupt(size: int) -> None:
         (8, "ffffffff", "batch length -1"),
     ],
 )
-def test_a_header_that_cannot_be_is_corrupt(start: int, content: str, reason: str) -> None:
+def test_impossible_header_is_corrupt(start: int, content: str, reason: str) -> None:
     damaged = bytearray(HELLO)
     damaged[start : start + len(content) // 2] = bytes.fromhex(content)
     with pytest.raises(CorruptionError, match=reason) as caught:
@@ -152,6 +152,6 @@ def test_the_end_of_whole_batches_is_before_a_torn_one(size: int) -> None:
     assert whole_batches_end(HELLO + HELLO[:size]) == len(HELLO)
 
 
-def test_the_end_of_whole_batches_is_before_what_is_no_batch() -> None:
+def test_the_end_of_whole_batches_is_before_an_invalid_one() -> None:
     assert whole_batches_end(HELLO + bytes(200)) == len(HELLO)
     assert whole_batches_end(b"") == 0

@@ -1,4 +1,4 @@
-"""The checksum is that of the package, which is not loaded for it."""
+"""The checksum equals that of the crc32c package, which is not imported for it."""
 
 import subprocess
 import sys
@@ -19,13 +19,13 @@ def test_the_checksum_of_the_standards_example() -> None:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
-def test_it_goes_on_from_what_came_before(first: bytes, second: bytes) -> None:
+def test_checksum_continues_from_a_previous_value(first: bytes, second: bytes) -> None:
     assert crc32c(second, crc32c(first)) == crc32c(memoryview(first + second))
     assert crc32c(first) == package.crc32c(first)
 
 
 @pytest.mark.slow
-def test_nothing_is_loaded_for_it_but_its_compiled_part() -> None:
+def test_only_the_compiled_module_is_loaded() -> None:
     code = (
         "import sys; from quorumlog.records.checksum import crc32c; "
         "print(*sorted({'crc32c', 'argparse', 'importlib.metadata'} & set(sys.modules)))"

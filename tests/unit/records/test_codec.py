@@ -1,4 +1,4 @@
-"""Records to batches and back, on both codecs, against bytes made by hand."""
+"""Encoding and decoding of records with both codecs, compared with bytes built by hand."""
 
 import os
 import subprocess
@@ -77,7 +77,7 @@ def test_bytes_of_the_format_become_records(kernel: ModuleType) -> None:
     assert second == Record(8, 1001, None, None, (("h", None),))
 
 
-def test_records_become_what_the_caller_makes_of_them() -> None:
+def test_records_are_passed_to_the_factory_of_the_caller() -> None:
     batches = encode_batch(RECORDS) + encode_batch(RECORDS, base_offset=2, codec=Codec.ZSTD)
     made = decode_as(lambda *fields: fields, batches, start_offset=1, end_offset=4)
     expected = decode_all(batches, start_offset=1, end_offset=4)
@@ -98,7 +98,7 @@ def test_long_varints_are_read_and_written() -> None:
 
 
 def test_an_empty_batch_is_a_batch() -> None:
-    """Compaction leaves one where a producer's last batch lost its records."""
+    """Compaction leaves one if a producer's last batch lost its records."""
     batch = bytearray(encode_batch([Record(0, 5, None, b"x")], producer_id=3))
     empty = HEADER.pack(40, 49, 0, 2, 0, 0, 9, 5, 5, 3, 0, 0, 0)
     empty = empty[:17] + crc32c(empty[21:]).to_bytes(4, "big") + empty[21:]
@@ -108,7 +108,7 @@ def test_an_empty_batch_is_a_batch() -> None:
 
 
 @pytest.mark.parametrize("packing", list(Codec))
-def test_all_that_an_envelope_says_is_in_the_header(packing: Codec) -> None:
+def test_all_fields_of_an_envelope_are_in_the_header(packing: Codec) -> None:
     batch = encode_batch(
         RECORDS,
         base_offset=10,
@@ -201,7 +201,7 @@ def three_batches() -> bytes:
         (-5, 2**70, range(30)),
     ],
 )
-def test_only_the_offsets_asked_for_are_given(
+def test_only_the_requested_offsets_are_returned(
     start: int | None, end: int | None, expected: range
 ) -> None:
     records = decode_all(three_batches(), start_offset=start, end_offset=end)
@@ -217,7 +217,7 @@ def test_batches_outside_the_interval_are_not_read() -> None:
         decode_all(damaged, start_offset=9)
 
 
-def test_control_batches_are_left_out_unless_asked_for() -> None:
+def test_control_batches_are_left_out_unless_requested() -> None:
     marker = encode_batch([Record(0, 0, b"\0\0\0\1", b"")], base_offset=10, is_control=True)
     buffer = encode_batch(RECORDS) + marker
     assert len(decode_all(buffer)) == 2
@@ -238,7 +238,7 @@ def test_a_torn_batch_at_the_end_is_corrupt_for_readers() -> None:
     ids=["negative", "overflowing"],
 )
 def test_an_impossible_base_offset_is_corrupt_and_not_skipped(position: int, content: str) -> None:
-    """The base offset lies outside the CRC."""
+    """The CRC does not cover the base offset."""
     damaged = bytearray(encode_batch(RECORDS))
     damaged[position : position + 8] = bytes.fromhex(content)
     with pytest.raises(CorruptionError, match="impossible"):
@@ -255,7 +255,7 @@ def test_an_unknown_codec_is_named() -> None:
         decode_all(batch)
 
 
-def test_a_reader_bounds_what_a_batch_inflates_to() -> None:
+def test_reader_bounds_the_decompressed_size_of_a_batch() -> None:
     bomb = encode_batch([Record(0, 0, None, bytes(5_000_000))], codec=Codec.ZSTD)
     assert len(bomb) < 10_000
     with pytest.raises(MessageTooLarge):
@@ -280,11 +280,11 @@ def test_the_first_record_at_or_after_a_time_is_found() -> None:
         ("", Fault.COUNT),
         ("0c" "0000000101", Fault.COUNT),  # six bytes cannot hold a record
         ("0a" "000000010100", Fault.LENGTH),  # five bytes cannot hold its fields
-        ("0e" "000000010100", Fault.LENGTH),  # longer than what is there
+        ("0e" "000000010100", Fault.LENGTH),  # longer than the remaining bytes
         ("01" "000000010100", Fault.LENGTH),  # -1
         ("ffffffff1f" "0000000101", Fault.VARINT),  # 33 bits
         ("8080808080" "0000000101", Fault.VARINT),  # no end
-        ("0c" "00" "8080808080", Fault.TRUNCATED),  # the timestamp runs off the record
+        ("0c" "00" "8080808080", Fault.TRUNCATED),  # the timestamp runs past the record
         ("18" "00" "ffffffffffffffffff02" "00", Fault.VARINT),  # 65 bits
         ("0c" "000000" "03" "0100", Fault.KEY_LENGTH),  # -2
         ("0c" "000000" "06" "0100", Fault.KEY_LENGTH),  # three bytes where two are left
@@ -301,7 +301,7 @@ def test_the_first_record_at_or_after_a_time_is_found() -> None:
         ("0c" "0000000101" "00" "ff", Fault.LEFTOVER),
     ],
 )  # fmt: skip
-def test_each_way_to_be_malformed_has_its_fault(
+def test_each_malformed_record_has_its_error(
     kernel: ModuleType, records: str, fault: Fault
 ) -> None:
     with pytest.raises(Malformed) as caught:
@@ -324,7 +324,7 @@ def test_a_timestamp_beyond_64_bits_is_malformed(kernel: ModuleType) -> None:
     assert caught.value.fault is Fault.TIMESTAMP
 
 
-def test_a_malformed_batch_with_a_right_crc_is_corrupt_and_says_where() -> None:
+def test_malformed_batch_with_a_valid_crc_is_corrupt_with_its_position() -> None:
     batch = bytearray(encode_batch(RECORDS))
     batch[-1] = 0x03
     batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
@@ -408,7 +408,7 @@ def test_a_column_above_its_limit_is_refused_and_not_wrapped() -> None:
         decode_columns(buffer, wanted=WANT_VALUE, data_limit=119)
 
 
-# --- which codec -------------------------------------------------------------------------------
+# --- the choice of the codec -------------------------------------------------------------------
 
 
 def test_the_two_codecs_agree_on_numbers() -> None:
@@ -441,7 +441,7 @@ print(record.key, record.value)
 
 
 @pytest.mark.slow
-def test_without_the_compiled_codec_the_plain_one_works_and_says_so_once() -> None:
+def test_without_the_compiled_codec_the_plain_one_works_and_warns_once() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_COMPILER],
         env=os.environ | {PLAIN_VARIABLE: ""},
@@ -454,7 +454,7 @@ def test_without_the_compiled_codec_the_plain_one_works_and_says_so_once() -> No
 
 
 @pytest.mark.slow
-def test_the_environment_chooses_the_plain_codec_and_no_warning_comes_then() -> None:
+def test_plain_codec_chosen_by_the_environment_does_not_warn() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import quorumlog.records as r; print(r.COMPILED, r.describe())"],
         env=os.environ | {PLAIN_VARIABLE: "1"},

@@ -1,4 +1,4 @@
-"""Codecs: the framings other clients need, and bombs that stay small."""
+"""Compression codecs: framings of other clients, and bounded decompression bombs."""
 
 import struct
 import tracemalloc
@@ -15,7 +15,7 @@ TEXT = b"the log keeps what it acknowledged; " * 5000
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("data", [b"", b"a", TEXT, bytes(range(256)) * 700])
-def test_what_was_compressed_inflates_to_itself(codec: Codec, data: bytes) -> None:
+def test_compression_round_trip(codec: Codec, data: bytes) -> None:
     assert bytes(decompress(codec, compress(codec, data), len(data))) == data
 
 
@@ -28,8 +28,8 @@ def test_a_limit_is_exact(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_bomb_is_refused_without_inflating_it(codec: Codec) -> None:
-    """64 MiB of zeros, a limit of 1 MiB: never much more than the limit is allocated."""
+def test_bomb_is_refused_without_decompressing_it(codec: Codec) -> None:
+    """64 MiB of zeros with a limit of 1 MiB: not much more than the limit is allocated."""
     bomb = compress(codec, bytes(64 * 1024 * 1024))
     tracemalloc.start()
     with pytest.raises(MessageTooLarge):
@@ -41,7 +41,7 @@ def test_a_bomb_is_refused_without_inflating_it(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
 def test_a_bomb_of_many_frames_is_refused(codec: Codec) -> None:
-    """The last frame of many declares little; the sum is what counts."""
+    """The last of many frames declares few bytes; the sum counts."""
     frame = compress(codec, bytes(512 * 1024))
     with pytest.raises(MessageTooLarge):
         decompress(codec, frame * 8, 1024 * 1024)
@@ -61,7 +61,7 @@ def test_a_zstd_frame_that_declares_a_large_window_is_refused() -> None:
     ],
 )
 def test_a_few_bytes_that_declare_many_cost_no_memory(codec: Codec, frame: str) -> None:
-    """240 MB declared: no frame of this size reaches that, whatever follows."""
+    """240 MB are declared: no frame of this size can reach that."""
     tracemalloc.start()
     try:
         with pytest.raises(CorruptionError):
@@ -81,7 +81,7 @@ def test_data_cut_anywhere_is_corrupt_and_never_shorter_data(codec: Codec) -> No
     packed = compress(codec, TEXT[:3000])
     for size in range(1, len(packed)):
         if codec is Codec.SNAPPY and size == 16:
-            continue  # the framing's header alone is a whole stream of nothing
+            continue  # the header of the framing alone is an empty stream
         with pytest.raises(CorruptionError):
             decompress(codec, packed[:size], 10_000)
 
@@ -92,7 +92,7 @@ def test_garbage_is_corrupt(codec: Codec) -> None:
         decompress(codec, bytes(range(200, 255)), 10_000)
 
 
-def test_snappy_is_written_in_the_java_librarys_framing() -> None:
+def test_snappy_is_written_in_the_framing_of_the_java_library() -> None:
     data = bytes(70_000)
     packed = compress(Codec.SNAPPY, data)
     assert packed[:16].hex() == "82534e41505059000000000100000001"
@@ -105,13 +105,13 @@ def test_snappy_is_written_in_the_java_librarys_framing() -> None:
     assert inflated == data
 
 
-def test_raw_snappy_is_read_too() -> None:
+def test_raw_snappy_is_read() -> None:
     raw = bytes(cramjam.snappy.compress_raw(TEXT))
     assert bytes(decompress(Codec.SNAPPY, raw, len(TEXT))) == TEXT
 
 
 def test_lz4_frames_have_independent_blocks() -> None:
-    """The Java reader refuses linked blocks (bit 5 of FLG) and knows only version 01."""
+    """The Java reader refuses linked blocks (bit 5 of FLG) and supports only version 01."""
     packed = compress(Codec.LZ4, TEXT)
     assert packed[:4].hex() == "04224d18"
     assert packed[4] & 0xE0 == 0x60
@@ -139,7 +139,7 @@ def test_nothing_is_copied_without_compression() -> None:
 
 
 @pytest.mark.parametrize("codec", LEVELS)
-def test_a_higher_level_is_no_larger_and_reads_the_same(codec: Codec) -> None:
+def test_higher_level_is_no_larger_and_decompresses_to_the_same(codec: Codec) -> None:
     data = TEXT + bytes(range(256)) * 40
     least, most = LEVELS[codec][0], LEVELS[codec][-1]
     weak, strong = compress(codec, data, least), compress(codec, data, most)
@@ -148,6 +148,6 @@ def test_a_higher_level_is_no_larger_and_reads_the_same(codec: Codec) -> None:
     assert bytes(decompress(codec, strong, len(data))) == data
 
 
-def test_lz4_compresses_at_its_fastest_level_unless_told_otherwise() -> None:
+def test_lz4_uses_its_fastest_level_by_default() -> None:
     data = b"".join(b"flight %d of many, " % (number % 1000) for number in range(10_000))
     assert compress(Codec.LZ4, data) == compress(Codec.LZ4, data, 1) != compress(Codec.LZ4, data, 4)

@@ -1,4 +1,4 @@
-"""The marker that ends a transaction: its bytes, and what is no marker."""
+"""The control record of a transaction marker: its bytes, and records that are no marker."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def control_batch(key: bytes | None, value: bytes | None) -> bytes:
 
 
 @pytest.mark.parametrize("kind", MarkerType)
-def test_a_marker_comes_back_as_it_was_written(kind: MarkerType) -> None:
+def test_marker_round_trip(kind: MarkerType) -> None:
     batch = marker_batch(kind)
     assert parse_marker(batch, 0, parse_header(batch)) == Marker(kind, 5)
 
@@ -45,7 +45,7 @@ def test_a_marker_is_a_transactional_control_batch_of_one_record() -> None:
     assert (header.base_offset, header.leader_epoch, header.max_timestamp) == (40, 2, 1_000)
 
 
-def test_a_marker_has_the_fields_bytes() -> None:
+def test_marker_has_the_bytes_of_kafka() -> None:
     record = decode_batch(marker_batch())[0]
     assert record.key == bytes.fromhex("0000 0001")  # version 0, commit
     assert record.value == bytes.fromhex("0000 00000005")  # version 0, coordinator epoch
@@ -57,7 +57,7 @@ def test_a_marker_is_found_behind_other_bytes() -> None:
     assert parse_marker(b"front" + batch + b"back", 5, header) == Marker(MarkerType.COMMIT, 5)
 
 
-def test_what_follows_the_known_fields_is_not_looked_at() -> None:
+def test_bytes_after_the_known_fields_are_ignored() -> None:
     batch = control_batch(bytes.fromhex("0001 0000 ff"), bytes.fromhex("0001 00000009 ff"))
     assert parse_marker(batch, 0, parse_header(batch)) == Marker(MarkerType.ABORT, 9)
 
@@ -84,5 +84,5 @@ def test_a_marker_with_a_wrong_crc_is_corruption() -> None:
         parse_marker(batch, 0, parse_header(batch))
 
 
-def test_applications_never_see_a_marker() -> None:
+def test_readers_skip_markers() -> None:
     assert decode_all(marker_batch()) == []

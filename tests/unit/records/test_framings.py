@@ -1,4 +1,4 @@
-"""What other producers' codecs write, as their own libraries write it: read, and checked."""
+"""Compressed data of other producers, written by their own libraries, is read and checked."""
 
 import gzip
 import io
@@ -20,11 +20,11 @@ from quorumlog.records.validate import validate_batch, with_records
 
 TEXT = b"".join(b"line %d of what other people wrote; " % number for number in range(9_000))
 HALF = len(TEXT) // 2
-SKIPPED = struct.pack("<II", 0x184D2A53, 6) + b"nobody"  # lz4's and zstd's frame to be skipped
+SKIPPED = struct.pack("<II", 0x184D2A53, 6) + b"nobody"  # skippable frames of lz4 and zstd
 
 
 def gzip_named(data: bytes) -> bytes:
-    """A member with a file's name and time in its header, as the command line writes it."""
+    """A member with a file name and time in its header, as the command line tool writes it."""
     output = io.BytesIO()
     with gzip.GzipFile("a name", "wb", fileobj=output, mtime=1_700_000_000) as file:
         file.write(data)
@@ -32,7 +32,7 @@ def gzip_named(data: bytes) -> bytes:
 
 
 def gzip_stored(data: bytes) -> bytes:
-    """Level 0: nothing is compressed."""
+    """Level 0: stored without compression."""
     return gzip.compress(data, 0)
 
 
@@ -46,7 +46,7 @@ def zstd_frame(data: bytes) -> bytes:
 
 
 def zstd_streamed(data: bytes, *, write_checksum: bool = False) -> bytes:
-    """As Java's producer does: no size is known at the beginning."""
+    """As in the Java producer: the size is unknown at the start."""
     stream = zstandard.ZstdCompressor(write_checksum=write_checksum).compressobj()
     return stream.compress(data) + stream.flush()
 
@@ -56,7 +56,7 @@ def snappy_raw(data: bytes) -> bytes:
 
 
 def snappy_framed(data: bytes, block: int = 32 * 1024) -> bytes:
-    """snappy-java's stream, with blocks of any size; some clients' version fields differ."""
+    """Build a snappy-java stream with blocks of any size; some clients use other version fields."""
     parts = [b"\x82SNAPPY\0", struct.pack(">ii", 2, 1)]
     for start in range(0, len(data), block):
         packed = snappy_raw(data[start : start + block])
@@ -109,7 +109,7 @@ each_framing = pytest.mark.parametrize("name", FRAMINGS)
 
 
 @each_framing
-def test_a_framing_of_the_format_is_read(name: str) -> None:
+def test_framing_is_read(name: str) -> None:
     codec, pack = FRAMINGS[name]
     packed = pack(TEXT)
     assert bytes(decompress(codec, packed, len(TEXT))) == TEXT
@@ -117,7 +117,7 @@ def test_a_framing_of_the_format_is_read(name: str) -> None:
 
 
 @each_framing
-def test_a_framing_inflates_to_no_more_than_the_limit(name: str) -> None:
+def test_framing_decompresses_within_the_limit(name: str) -> None:
     codec, pack = FRAMINGS[name]
     with pytest.raises(MessageTooLarge, match=f"more than {len(TEXT) - 1} bytes"):
         decompress(codec, pack(TEXT), len(TEXT) - 1)
@@ -135,7 +135,7 @@ def test_a_batch_in_a_framing_is_validated_and_read(name: str) -> None:
 
 
 def sealed_as(batch: bytes, codec: Codec) -> bytes:
-    """Return the batch saying that its records are compressed by `codec`."""
+    """Return the batch with `codec` in its attributes."""
     changed = bytearray(batch)
     changed[22] = codec
     changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")
@@ -148,8 +148,8 @@ def sealed_as(batch: bytes, codec: Codec) -> bytes:
 @pytest.mark.parametrize(
     ("codec", "packed", "at"),
     [
-        (Codec.GZIP, gzip.compress(TEXT), -8),  # CRC-32 of what it inflates to
-        (Codec.GZIP, gzip.compress(TEXT), -1),  # its length
+        (Codec.GZIP, gzip.compress(TEXT), -8),  # CRC-32 of the decompressed bytes
+        (Codec.GZIP, gzip.compress(TEXT), -1),  # their length
         (Codec.GZIP, gzip.compress(TEXT) + gzip.compress(TEXT), -8),
         (Codec.LZ4, lz4_frame(TEXT, content_checksum=True), -1),
         (Codec.LZ4, lz4_frame(TEXT), 6),  # of the frame's header
@@ -168,8 +168,9 @@ def test_a_checksum_inside_the_compressed_data_is_checked(
 
 
 @each_framing
-def test_bytes_behind_the_end_are_no_part_of_the_format(name: str) -> None:
-    """Those of gzip are taken for the length that it ends with, which may be too large."""
+def test_bytes_behind_the_end_are_refused(name: str) -> None:
+    """The last bytes of gzip data are its length, so extra bytes may be a length that is too
+    large."""
     codec, pack = FRAMINGS[name]
     with pytest.raises((CorruptionError, MessageTooLarge)):
         decompress(codec, pack(TEXT) + b"\x01\x02\x03", 1 << 20)
@@ -187,10 +188,10 @@ def test_many_streams_of_snappy_are_one_bomb() -> None:
         decompress(Codec.SNAPPY, packed * 10, 500_000)
 
 
-# --- the other way -------------------------------------------------------------------------------
+# --- encoding ------------------------------------------------------------------------------------
 
 
-def test_what_we_compress_is_read_by_the_codecs_own_libraries() -> None:
+def test_compressed_data_is_read_by_the_libraries_of_the_codecs() -> None:
     assert zlib.decompress(compress(Codec.GZIP, TEXT), wbits=31) == TEXT
     assert lz4.frame.decompress(compress(Codec.LZ4, TEXT)) == TEXT
     assert zstandard.ZstdDecompressor().decompress(compress(Codec.ZSTD, TEXT)) == TEXT

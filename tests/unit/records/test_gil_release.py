@@ -1,4 +1,4 @@
-"""Parsing, compression, decompression and compaction let other threads run."""
+"""Parsing, compression, decompression and compaction release the interpreter lock."""
 
 import sys
 import threading
@@ -27,7 +27,7 @@ SEED = bytes(16)
 
 @pytest.fixture(scope="module")
 def batch() -> bytes:
-    """A batch of 200,000 records: some milliseconds of every kind of work."""
+    """Build a batch of 200,000 records: some milliseconds of every kind of work."""
     one = encode_batch([Record(0, 5, b"key-%d" % n, b"v" * 30) for n in range(1_000)])
     records = [record for _ in range(COUNT // 1_000) for record in codec.decode_batch(one)]
     return encode_batch(records)
@@ -44,8 +44,10 @@ def sieve() -> Any:
 
 @contextmanager
 def counting(*, seconds: float = 1_000) -> Iterator[Callable[[], int]]:
-    """Another thread that counts whenever it is let. Nobody is made to give way for so long: it is
-    let by what releases the interpreter's lock alone, unless that is short."""
+    """Run a thread that counts whenever it has the lock.
+
+    The switch interval is so long that the thread runs only when the lock is released.
+    """
     count = 0
     is_over = False
 
@@ -70,7 +72,7 @@ def counting(*, seconds: float = 1_000) -> Iterator[Callable[[], int]]:
 def turns_of_another_thread(work: Callable[[], object]) -> int:
     with counting() as count:
         before = count()
-        for _ in range(REPEATS):  # a thread that may go on needs a moment on a busy machine
+        for _ in range(REPEATS):  # on a busy machine a ready thread needs a moment
             work()
             if count() > before:
                 break
@@ -100,12 +102,12 @@ WORK: dict[str, Callable[[bytes], object]] = {
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_other_threads_go_on_while_records_are_worked_on(batch: bytes, work: str) -> None:
+def test_other_threads_run_while_records_are_processed(batch: bytes, work: str) -> None:
     assert turns_of_another_thread(lambda: WORK[work](batch)) > 0
 
 
 @pytest.mark.parametrize("packing", [packing for packing in Codec if packing])
-def test_other_threads_go_on_while_a_batch_is_inflated_and_compressed(
+def test_other_threads_run_while_a_batch_is_decompressed_and_compressed(
     batch: bytes, packing: Codec
 ) -> None:
     records = batch[HEADER_SIZE:]
@@ -115,18 +117,18 @@ def test_other_threads_go_on_while_a_batch_is_inflated_and_compressed(
         assert turns_of_another_thread(lambda: compress(packing, records)) > 0
 
 
-def test_other_threads_get_their_turns_while_lz4_compresses(batch: bytes) -> None:
-    """Its compressor keeps the interpreter's lock: it is called often."""
+def test_other_threads_run_while_lz4_compresses(batch: bytes) -> None:
+    """Its compressor keeps the interpreter lock, so it is called on small chunks."""
     with counting(seconds=1e-5) as count:
         turns = 0
-        for _ in range(REPEATS):  # on a busy machine the other thread comes late, or not at all
+        for _ in range(REPEATS):  # on a busy machine the other thread runs late, or not at all
             before = count()
             compress(Codec.LZ4, batch, 4)
             turns = max(turns, count() - before)
             if turns > len(batch) >> 18:
                 break
-    assert turns > len(batch) >> 18, "one call for all gives two or three"
+    assert turns > len(batch) >> 18, "one call for everything gives two or three turns"
 
 
-def test_what_keeps_the_lock_is_seen() -> None:
+def test_code_that_keeps_the_lock_is_detected() -> None:
     assert turns_of_another_thread(lambda: sum(range(10**5))) == 0

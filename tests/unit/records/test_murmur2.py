@@ -1,4 +1,4 @@
-"""The partitioner against hashes of the field's Java client."""
+"""The default partitioner, compared with hashes of the Java client."""
 
 import struct
 from types import ModuleType
@@ -42,7 +42,7 @@ def column(keys: list[bytes | None]) -> BinaryColumn:
     )
 
 
-def test_null_keys_are_dealt_out_in_turn_and_others_by_their_hash(kernel: ModuleType) -> None:
+def test_null_keys_rotate_and_others_use_their_hash(kernel: ModuleType) -> None:
     keys = column([None, b"abc", None, b"foobar", None])
     placed = kernel.partitions_for_keys(keys, 3, 2)
     abc, foobar = partition_for_key(b"abc", 3), partition_for_key(b"foobar", 3)

@@ -1,4 +1,4 @@
-"""What a log takes from a producer, and with which error it refuses the rest."""
+"""Validation of a producer's batches: accepted batches, and the error of each refusal."""
 
 from collections.abc import Sequence
 
@@ -49,7 +49,7 @@ def validate(
 
 
 def resealed(batch: bytes, changes: dict[int, str]) -> bytes:
-    """Return the batch with bytes at the given positions replaced and a CRC that fits."""
+    """Return the batch with bytes at the given positions replaced and a valid CRC."""
     changed = bytearray(batch)
     for position, content in changes.items():
         raw = bytes.fromhex(content)
@@ -60,7 +60,7 @@ def resealed(batch: bytes, changes: dict[int, str]) -> bytes:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("mode", list(ValidationMode))
-def test_a_producers_batch_is_taken(codec: Codec, mode: ValidationMode) -> None:
+def test_valid_batch_is_accepted(codec: Codec, mode: ValidationMode) -> None:
     validate(encode_batch(RECORDS, codec=codec), mode=mode)
     validate(
         encode_batch(
@@ -75,7 +75,7 @@ def test_a_producers_batch_is_taken(codec: Codec, mode: ValidationMode) -> None:
     )
 
 
-def test_the_base_offset_is_the_logs_to_choose() -> None:
+def test_base_offset_of_the_producer_is_ignored() -> None:
     batch = encode_batch(RECORDS)
     validate((-1).to_bytes(8, "big", signed=True) + batch[8:])
     validate((2**63 - 1).to_bytes(8, "big") + batch[8:])
@@ -129,8 +129,8 @@ def test_each_broken_rule_has_its_error(
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_the_header_mode_looks_into_no_compressed_batch(codec: Codec) -> None:
-    """The full mode finds what the header mode lets pass."""
+def test_header_mode_does_not_decompress(codec: Codec) -> None:
+    """The full mode detects the errors that the header mode accepts."""
     batch = encode_batch(RECORDS, codec=codec)
     lying = resealed(batch, {23: "00000003", 57: "00000004"})
     validate(lying, mode=ValidationMode.HEADER)
@@ -142,7 +142,7 @@ def test_the_header_mode_looks_into_no_compressed_batch(codec: Codec) -> None:
         validate(broken)
 
 
-def test_the_header_mode_still_walks_uncompressed_records() -> None:
+def test_header_mode_validates_uncompressed_records() -> None:
     lying = resealed(encode_batch(RECORDS), {HEADER_SIZE + 3: "02"})
     with pytest.raises(InvalidRecord):
         validate(lying, mode=ValidationMode.HEADER)
@@ -156,7 +156,7 @@ def test_a_bomb_is_too_large(codec: Codec) -> None:
         validate(bomb, inflate_limit=100_000)
 
 
-def test_keys_are_demanded_where_a_topic_is_compacted() -> None:
+def test_compacted_topic_requires_keys() -> None:
     keyless: Sequence[Record] = [*RECORDS, Record(0, 1001, None, b"v")]
     validate(encode_batch(keyless))
     validate(encode_batch(RECORDS), keys_required=True)
@@ -164,11 +164,11 @@ def test_keys_are_demanded_where_a_topic_is_compacted() -> None:
         validate(encode_batch(keyless), keys_required=True)
 
 
-def test_records_without_a_time_are_taken() -> None:
+def test_records_without_a_timestamp_are_accepted() -> None:
     validate(encode_batch([Record(0, -1, None, b"v")]))
 
 
-def test_the_logs_time_replaces_the_producers_and_keeps_the_records() -> None:
+def test_log_append_time_replaces_timestamps_and_keeps_the_records() -> None:
     batch = encode_batch(RECORDS, codec=Codec.LZ4)
     stamped = with_append_time(batch, 0, parse_header(batch), timestamp_ms=9)
     assert parse_header(stamped).log_append_time
@@ -178,7 +178,7 @@ def test_the_logs_time_replaces_the_producers_and_keeps_the_records() -> None:
 
 @pytest.mark.parametrize("before", list(Codec))
 @pytest.mark.parametrize("after", list(Codec))
-def test_a_batch_changes_its_codec_and_nothing_else(before: Codec, after: Codec) -> None:
+def test_conversion_changes_only_the_codec(before: Codec, after: Codec) -> None:
     batch = encode_batch(RECORDS, codec=before, producer_id=4, producer_epoch=1, base_sequence=2)
     changed = with_codec(batch, 0, parse_header(batch), codec=after)
     validate(changed)
