@@ -1,5 +1,7 @@
-"""Each anomaly planted into a history of clients is found under its name alone, and a clean history
-has none."""
+"""Each anomaly planted into a history of clients is found under its name only.
+
+A clean history has no anomaly.
+"""
 
 import json
 
@@ -15,7 +17,8 @@ VALUES = (b"a", b"b", b"c", b"d")
 
 
 def history() -> History:
-    """Two producers' four records, acknowledged at 0 to 3, and a consumer that read them."""
+    """Return four records of two producers, acknowledged at 0 to 3, and a consumer that read
+    them."""
     written = History()
     for at, (producer, value) in enumerate(zip("pqpq", VALUES, strict=True)):
         written.invoke(producer, PLACE, value, at=at)
@@ -71,7 +74,7 @@ def test_a_record_of_unknown_outcome_may_be_there_or_not() -> None:
     assert check(written, final(*VALUES, b"e")) == []
 
 
-def test_what_the_leader_alone_acknowledged_may_be_lost_and_its_offset_given_again() -> None:
+def test_record_that_only_the_leader_acknowledged_may_be_lost_and_its_offset_reused() -> None:
     written = history()
     written.invoke("p", PLACE, b"e", at=30)
     written.acknowledge(b"e", 3, at=31, is_promise=False)
@@ -87,7 +90,7 @@ def test_one_offset_with_two_values_is_found() -> None:
     assert kinds(written, final(*VALUES, b"f")) == {"inconsistent offset", "vanished"}
 
 
-def test_what_a_consumer_saw_and_is_gone_is_found() -> None:
+def test_consumed_record_that_disappeared_is_found() -> None:
     written = history()
     written.invoke("p", PLACE, b"e", at=30)
     written.poll("x", PLACE, [(4, b"e")], at=31)
@@ -124,7 +127,7 @@ def test_a_producers_records_in_another_order_are_found() -> None:
     assert kinds(written, final(*VALUES, b"f", b"e")) == {"reordered"}
 
 
-def test_two_producers_owe_each_other_no_order() -> None:
+def test_order_between_two_producers_is_arbitrary() -> None:
     written = history()
     written.invoke("p", PLACE, b"e", at=30)
     written.invoke("q", PLACE, b"f", at=31)
@@ -133,7 +136,7 @@ def test_two_producers_owe_each_other_no_order() -> None:
     assert check(written, final(*VALUES, b"f", b"e")) == []
 
 
-def test_what_was_given_up_owes_no_order() -> None:
+def test_order_of_failed_records_is_arbitrary() -> None:
     written = history()
     written.invoke("p", PLACE, b"e", at=30)
     written.invoke("p", PLACE, b"f", at=31)
@@ -172,7 +175,7 @@ def test_a_jump_over_offsets_that_hold_no_record_is_none() -> None:
     assert check(written, {}) == []
 
 
-def test_a_consumer_that_is_given_again_what_it_had_is_found() -> None:
+def test_consumer_that_gets_a_record_twice_is_found() -> None:
     written = history()
     written.poll("r", PLACE, [(3, b"d")], at=30)
     assert kinds(written, final()) == {"nonmonotonic poll"}
@@ -184,14 +187,14 @@ def test_offsets_that_go_back_within_one_poll_are_found() -> None:
     assert kinds(written, final()) == {"nonmonotonic poll"}
 
 
-def test_a_consumer_that_was_put_somewhere_owes_nothing_to_what_it_had() -> None:
+def test_consumer_after_a_seek_may_read_any_offset() -> None:
     written = history()
     written.assign("r", PLACE)
     written.poll("r", PLACE, [(1, b"b"), (2, b"c")], at=30)
     assert check(written, final()) == []
 
 
-def test_what_is_allowed_is_not_told() -> None:
+def test_allowed_anomalies_are_not_reported() -> None:
     found = check(history(), final(*VALUES, b"d"), allowed=frozenset({AnomalyKind.DUPLICATE}))
     assert found == []
 
@@ -209,7 +212,7 @@ def test_the_worst_comes_first_and_a_long_report_is_cut() -> None:
     assert len(lines) == 11
 
 
-def test_a_history_comes_back_from_its_lines() -> None:
+def test_history_round_trip() -> None:
     written = history()
     written.invoke("p", PLACE, b"\xff", at=30)
     written.fail(b"\xff", at=31, is_certain=True)
@@ -244,6 +247,6 @@ def test_a_record_has_one_outcome() -> None:
     assert written.sends[b"a"].outcome is SendOutcome.OK
 
 
-def test_a_value_is_given_once() -> None:
+def test_values_are_unique() -> None:
     with pytest.raises(InvalidRequest, match="not unique"):
         history().invoke("p", PLACE, b"a", at=40)

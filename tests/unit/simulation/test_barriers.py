@@ -1,4 +1,4 @@
-"""Machines that are kept apart: what waits, what comes late, what is given up."""
+"""Barriers between machines: delayed, late and lost connections."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ ADDRESS = "127.0.0.1:7000"
 
 @dataclass(slots=True)
 class Talk:
-    """One stream from a to b, which notes what comes and echoes it."""
+    """One stream from a to b whose messages are recorded and echoed."""
 
     heard: list[int] = field(default_factory=list)
     echoed: list[int] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Talk:
         world.run_for(5)
 
 
-def test_what_is_sent_before_a_barrier_waits_and_arrives_in_order_when_it_falls() -> None:
+def test_messages_behind_a_barrier_arrive_in_order_when_it_opens() -> None:
     talk = Talk()
     with SimWorld(1) as world:
         talk.start(world)
@@ -84,7 +84,7 @@ def test_one_direction_may_be_open_while_the_other_is_closed() -> None:
         assert talk.echoed == [7]
 
 
-def test_a_connection_that_waits_too_long_is_given_up() -> None:
+def test_connection_behind_a_barrier_is_lost_after_a_timeout() -> None:
     talk = Talk()
     with SimWorld(1) as world:
         talk.start(world)
@@ -94,7 +94,7 @@ def test_a_connection_that_waits_too_long_is_given_up() -> None:
         assert talk.broken == ["StreamBroken"]
 
 
-def test_nobody_connects_through_a_barrier_in_either_direction() -> None:
+def test_connects_through_a_barrier_get_no_response_in_either_direction() -> None:
     for closed in (between("a", "b"), between("b", "a")):
         talk = Talk()
         with SimWorld(1) as world:
@@ -103,7 +103,7 @@ def test_nobody_connects_through_a_barrier_in_either_direction() -> None:
             world.fabric.barriers.close(closed)
             task = world.node("a").spawn(lambda runtime: runtime.network.refuses(ADDRESS, 400))
             world.run_until(task, virtual_ms=2_000)
-            assert task.result() is False, "it is silent, it does not refuse"
+            assert task.result() is False, "the address is silent, it does not refuse"
             assert not talk.heard
 
 
@@ -117,7 +117,7 @@ def test_the_end_of_a_stream_stays_behind_the_barrier_too() -> None:
         assert talk.broken == []
 
 
-def test_a_clog_lets_everything_come_late_and_in_order() -> None:
+def test_clogged_link_delivers_late_and_in_order() -> None:
     talk = Talk()
     with SimWorld(1) as world:
         talk.start(world)

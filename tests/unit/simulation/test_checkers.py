@@ -1,4 +1,4 @@
-"""Each anomaly planted into a history is found under its name, and a clean history has none."""
+"""Each anomaly planted into a history is found under its name; a clean history has none."""
 
 import pytest
 
@@ -8,7 +8,7 @@ PLACE = ("t", 0)
 
 
 def history() -> Ledger:
-    """Two producers' four records, all acknowledged, "b" sent twice."""
+    """Return four acknowledged records of two producers, "b" sent twice."""
     ledger = Ledger()
     for producer, value in (("p", b"a"), ("q", b"b"), ("p", b"c"), ("q", b"d")):
         ledger.ask(producer, value)
@@ -33,7 +33,7 @@ def test_a_clean_history_has_no_anomaly() -> None:
     assert found(history(), b"a", b"b", b"c", b"d") == []
 
 
-def test_a_repeat_that_was_stored_twice_is_explained_by_its_sends() -> None:
+def test_duplicate_is_explained_by_its_number_of_sends() -> None:
     assert found(history(), b"a", b"b", b"c", b"d", b"b") == []
 
 
@@ -45,7 +45,7 @@ def test_another_record_at_an_acknowledged_offset_is_found() -> None:
     assert "inconsistent offset" in kinds(history(), b"a", b"c", b"b", b"d")
 
 
-def test_what_a_consumer_saw_and_is_gone_is_found() -> None:
+def test_consumed_record_that_disappeared_is_found() -> None:
     assert "vanished" in kinds(history(), b"b", b"b", b"c", b"d")
 
 
@@ -67,7 +67,9 @@ def test_one_producers_records_in_another_order_are_found() -> None:
     ledger.acknowledged.clear()
     ledger.seen.clear()
     assert kinds(ledger, b"c", b"a", b"b", b"d") == {"reordered"}
-    assert found(ledger, b"b", b"d", b"a", b"c") == [], "two producers owe each other no order"
+    assert found(ledger, b"b", b"d", b"a", b"c") == [], (
+        "the order between two producers is arbitrary"
+    )
 
 
 def test_a_consumer_that_sees_an_offset_change_fails_at_once() -> None:

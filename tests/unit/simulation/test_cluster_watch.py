@@ -1,5 +1,7 @@
-"""The watch over a whole cluster can see: what lies in a partition's folder, and what may not be,
-planted by hand. What no hand can plant is planted as patches: tests/planted/node."""
+"""The cluster watch reads the folders of partitions and finds violations planted by hand.
+
+tests/planted/node has the violations that need a changed program.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,11 +27,11 @@ PLACE = ("t", 0)
 WHAT = WatchedPartition("t", b"t" * 16, 0)
 
 
-# --- what lies in a folder -----------------------------------------------------------------------
+# --- folders of partitions -----------------------------------------------------------------------
 
 
 def batch(base_offset: int, count: int, *, epoch: int = 0, value: bytes = b"v") -> bytes:
-    """A batch as a log stores it."""
+    """Build a batch as a log stores it."""
     built = bytearray(encode_batch([Record(0, 1, None, value) for _ in range(count)]))
     built[:8] = base_offset.to_bytes(8)
     built[12:16] = epoch.to_bytes(4)
@@ -50,7 +52,7 @@ def folder() -> Iterator[tuple[SimNode, PartitionFiles]]:
 
 
 def write(node: SimNode, path: str, position: int, *batches: bytes, sync: bool = False) -> int:
-    """Write batches one behind the other; return where they end."""
+    """Write batches one after the other. Return their ends."""
     files = node.runtime().files
     file = files.open(path, create=not files.exists(path))
     for each in batches:
@@ -62,7 +64,7 @@ def write(node: SimNode, path: str, position: int, *batches: bytes, sync: bool =
     return position
 
 
-def test_a_folder_that_is_not_there_holds_nothing() -> None:
+def test_missing_folder_has_no_batches() -> None:
     with SimWorld(1) as world:
         files = PartitionFiles(world.node("n1"), FOLDER)
         assert (files.start_offset(), files.end_offset(), files.durable_end_offset()) == (0, 0, 0)
@@ -81,7 +83,7 @@ def test_batches_are_followed_as_they_come_over_segments() -> None:
         assert found.end_offset() == 7
 
 
-def test_what_was_replaced_is_seen_as_it_is_now() -> None:
+def test_rewritten_batches_are_read_again() -> None:
     with folder() as (node, found):
         end = write(node, FIRST, 0, batch(0, 2))
         write(node, FIRST, end, batch(2, 2))
@@ -94,15 +96,15 @@ def test_what_was_replaced_is_seen_as_it_is_now() -> None:
         assert before.crc != after.crc
 
 
-def test_only_what_was_synced_is_durable() -> None:
+def test_only_synced_batches_are_durable() -> None:
     with folder() as (node, found):
         end = write(node, FIRST, 0, batch(0, 2), sync=True)
         write(node, FIRST, end, batch(2, 2))
         assert (found.end_offset(), found.durable_end_offset()) == (4, 2)
 
 
-def test_what_is_durable_stays_so_when_it_is_written_once_more() -> None:
-    """A recovery writes a log's tail again, and dies before it is synced."""
+def test_durable_batches_stay_durable_when_rewritten() -> None:
+    """A recovery rewrites the tail of a log and dies before the sync."""
     with folder() as (node, found):
         position = write(node, FIRST, 0, batch(0, 2), sync=True)
         write(node, FIRST, position, batch(2, 2), sync=True)
@@ -166,7 +168,7 @@ def stage(*, min_isr: int = 2) -> Iterator[ScriptedCluster]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mark", "rule"), [(100, "HighWatermarkInLog"), (1, "MonotonicReplica")])
-def test_a_mark_where_it_must_not_be_is_found_at_the_next_step(mark: int, rule: str) -> None:
+def test_invalid_high_watermark_is_found_at_the_next_step(mark: int, rule: str) -> None:
     with stage() as running:
         node = running.leader(PLACE)
         assert node.node is not None
@@ -179,7 +181,7 @@ def test_a_mark_where_it_must_not_be_is_found_at_the_next_step(mark: int, rule: 
 
 
 @pytest.mark.slow
-def test_an_acknowledged_record_that_is_gone_from_a_candidate_is_found() -> None:
+def test_acknowledged_record_missing_from_a_candidate_is_found() -> None:
     with stage() as running:
         follower = running.bystander(PLACE)
         path = f"/var/quorumlog/t-0/{0:020d}.log"
@@ -191,17 +193,17 @@ def test_an_acknowledged_record_that_is_gone_from_a_candidate_is_found() -> None
 
 
 @pytest.mark.slow
-def test_no_more_is_lost_at_once_than_a_cluster_outlives() -> None:
+def test_concurrent_losses_stay_within_what_the_cluster_survives() -> None:
     with stage() as running:
         one, other, _ = running.cluster.nodes
         assert may_wipe(running.cluster, one)
         running.cluster.note_damage(one)
-        assert not may_wipe(running.cluster, other), "one is missing something already"
+        assert not may_wipe(running.cluster, other), "one replica misses records already"
         assert not may_cut_power(running.cluster, other)
     with stage(min_isr=1) as running:
         one = running.cluster.nodes[0]
-        assert may_cut_power(running.cluster, one), "nothing that counts is unflushed"
-        assert not may_wipe(running.cluster, one), "nobody else need have it"
+        assert may_cut_power(running.cluster, one), "no acknowledged record is unflushed"
+        assert not may_wipe(running.cluster, one), "no other replica needs to have it"
 
 
 @pytest.mark.slow
@@ -213,7 +215,7 @@ def test_a_machine_that_lost_its_disk_counts_until_it_is_in_sync_again() -> None
         running.cluster.wipe(one)
         running.bring_up(one)
         running.until(lambda: not running.cluster.damaged, "it has registered anew")
-        assert not may_wipe(running.cluster, other), "it is not in sync yet"
+        assert not may_wipe(running.cluster, other), "the replica is not in sync yet"
         running.until(lambda: may_wipe(running.cluster, other), "it is in sync again")
 
 
@@ -221,7 +223,7 @@ def test_a_machine_that_lost_its_disk_counts_until_it_is_in_sync_again() -> None
 def test_a_registration_from_before_the_loss_does_not_end_it() -> None:
     with stage() as running:
         one = running.cluster.nodes[0]
-        running.cluster.note_damage(one)  # the power goes in a moment
+        running.cluster.note_damage(one)  # the power is cut in a moment
         running.take_down(one)
         running.bring_up(one)
         running.until(lambda: one.is_ready, "it has registered anew, from the boot that lost")

@@ -1,4 +1,4 @@
-"""The simulated disk: what a power cut may and may not take away."""
+"""The simulated disk: the possible states after a power cut."""
 
 import errno
 
@@ -17,7 +17,7 @@ def body_of(disk: Disk, path: str) -> FileBody:
 
 
 def durable_disk(path: str = "/d/f") -> Disk:
-    """A disk whose folder and file have durable names."""
+    """Return a disk whose folder and file have durable names."""
     disk = Disk()
     disk.make_folder("/d")
     disk.sync_folder("/")
@@ -86,12 +86,12 @@ def test_a_truncation_is_kept_or_never_happened() -> None:
     assert seen == {b"0123", b"0123456789"}
 
 
-def test_after_a_failed_sync_a_later_one_succeeds_and_the_bytes_are_gone_all_the_same() -> None:
+def test_sync_after_a_failed_one_succeeds_although_the_bytes_are_lost() -> None:
     disk = durable_disk()
     body_of(disk, "/d/f").change(DiskWrite(0, b"lost"))
     body_of(disk, "/d/f").sync_failed()
     body_of(disk, "/d/f").sync()
-    assert bytes(body_of(disk, "/d/f").content) == b"lost", "the page cache still shows them"
+    assert bytes(body_of(disk, "/d/f").content) == b"lost", "the page cache still has them"
     disk.cut_power(SimEntropy("any"))
     assert bytes(body_of(disk, "/d/f").content) == b""
 
@@ -111,7 +111,7 @@ def test_an_unsynced_name_is_kept_or_dropped_even_when_its_bytes_are_durable() -
 
 
 def test_a_rename_is_atomic_over_a_power_cut() -> None:
-    """The old file or the new one is there under the name, never none."""
+    """The name has the old file or the new one, and is never missing."""
     seen = set()
     for seed in SEEDS:
         disk = durable_disk("/d/f")
@@ -126,7 +126,7 @@ def test_a_rename_is_atomic_over_a_power_cut() -> None:
     assert seen == {b"old", b"new"}
 
 
-def test_a_renamed_folder_takes_its_files_along_or_stays_with_them() -> None:
+def test_renamed_folder_keeps_its_files_under_either_name() -> None:
     seen = set()
     for seed in SEEDS:
         disk = durable_disk("/d/f")
@@ -165,7 +165,7 @@ def test_a_removed_name_may_come_back_until_its_folder_is_synced() -> None:
     ("path", "number"),
     [("/none/f", errno.ENOENT), ("/d/f/g", errno.ENOTDIR), ("/d", errno.EISDIR)],
 )
-def test_errors_are_the_kernels(path: str, number: int) -> None:
+def test_errors_are_those_of_the_kernel(path: str, number: int) -> None:
     disk = durable_disk()
     with pytest.raises(OSError, match=path) as raised:
         disk.create(path)
@@ -191,10 +191,10 @@ def test_a_folder_with_files_cannot_be_removed() -> None:
     ),
     st.integers(0, 1000),
 )
-def test_what_was_last_synced_and_not_touched_since_survives(
+def test_bytes_synced_and_unchanged_since_survive(
     steps: list[tuple[str, int, bytes]], seed: int
 ) -> None:
-    """Against a model: bytes that no un-synced change covers are those of the last sync."""
+    """Model test: bytes without an unsynced change equal those of the last sync."""
     disk = durable_disk()
     body = disk.file("/d/f")
     synced, touched_from, touched = b"", 1 << 30, set[int]()

@@ -12,7 +12,7 @@ from quorumlog.simulation import Faults, SimNode, SimWorld
 def within(
     check: Callable[[Runtime, SimNode], None], *, faults: Faults | None = None, seed: int = 0
 ) -> None:
-    """Run a check inside a node."""
+    """Run a check in a node."""
     with SimWorld(seed, faults=faults) as world:
         node = world.node("n")
 
@@ -24,7 +24,7 @@ def within(
         task.result()
 
 
-def test_a_full_disk_takes_what_fits_and_then_nothing() -> None:
+def test_full_disk_accepts_bytes_up_to_its_capacity() -> None:
     def check(runtime: Runtime, node: SimNode) -> None:
         node.device.disk.capacity_bytes = 1_000
         file = runtime.files.open("/f", create=True)
@@ -41,7 +41,7 @@ def test_a_full_disk_takes_what_fits_and_then_nothing() -> None:
     within(check)
 
 
-def test_writes_are_short_as_drawn_and_a_loop_gets_everything_there() -> None:
+def test_short_writes_are_random_and_a_loop_completes_them() -> None:
     def check(runtime: Runtime, node: SimNode) -> None:
         file = runtime.files.open("/f", create=True)
         data, position, shorts = b"0123456789" * 100, 0, 0
@@ -56,7 +56,7 @@ def test_writes_are_short_as_drawn_and_a_loop_gets_everything_there() -> None:
     within(check, faults=Faults(short_write=0.9))
 
 
-def test_an_injected_error_hits_the_operations_it_names() -> None:
+def test_injected_error_fails_the_given_operations() -> None:
     def check(runtime: Runtime, node: SimNode) -> None:
         node.device.fail("sync", errno.EIO, path_part="bad", times=1)
         good = runtime.files.open("/good", create=True)
@@ -114,7 +114,7 @@ def test_a_file_opened_for_reading_refuses_writes() -> None:
     within(check)
 
 
-def test_a_removed_file_stays_readable_for_those_who_have_it_open() -> None:
+def test_removed_file_stays_readable_while_open() -> None:
     def check(runtime: Runtime, node: SimNode) -> None:
         file = runtime.files.open("/f", create=True)
         file.write(0, [b"still here"])

@@ -1,4 +1,4 @@
-"""Each broken expectation of an application is found by name, and a clean history has none."""
+"""Each violated expectation of an application is found by name; a clean history has none."""
 
 import pytest
 from tests.simulation.checkers.client_expectations import (
@@ -48,14 +48,14 @@ def test_a_stored_record_that_failed_for_good_is_found() -> None:
 
 
 @pytest.mark.parametrize("offset", [3, 5])
-def test_another_offset_than_the_next_is_out_of_turn(offset: int) -> None:
+def test_unexpected_offset_is_out_of_order(offset: int) -> None:
     turns = ExpectedOffsets("reader", {PLACE: 3})
     turns.take(PLACE, 3)
     with pytest.raises(AssertionError, match=f"out of turn: reader got t-0 {offset}, 4 was next"):
         turns.take(PLACE, offset)
 
 
-def test_a_reader_that_may_skip_never_goes_back() -> None:
+def test_reader_that_may_skip_never_rewinds() -> None:
     turns = ExpectedOffsets("reader", may_skip=True)
     turns.take(PLACE, 7)
     turns.take(PLACE, 9)
@@ -63,7 +63,7 @@ def test_a_reader_that_may_skip_never_goes_back() -> None:
         turns.take(PLACE, 9)
 
 
-def test_a_seek_gives_another_turn() -> None:
+def test_seek_changes_the_expected_offset() -> None:
     turns = ExpectedOffsets("reader", {PLACE: 3})
     turns.seek(PLACE, 1)
     turns.take(PLACE, 1)

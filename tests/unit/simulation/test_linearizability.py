@@ -1,5 +1,7 @@
-"""The checker of concurrent histories: every planted anomaly is found and named, and no history
-that one thing could have produced is ever blamed."""
+"""The linearizability checker finds and names every planted anomaly.
+
+It never rejects a history that a single register could have produced.
+"""
 
 import random
 from collections.abc import Hashable, Sequence
@@ -41,7 +43,7 @@ def operation(
 
 
 def history(*lines: tuple[Hashable, Hashable, int, int | None]) -> list[Operation]:
-    """Operations from (request, result, invoked, completed)."""
+    """Return operations from (request, result, invoked, completed)."""
     return [operation(number, *line) for number, line in enumerate(lines)]
 
 
@@ -53,14 +55,14 @@ A, B, C = Write(b"a"), Write(b"b"), Write(b"c")
 READ = Read()
 
 
-# --- what is allowed -----------------------------------------------------------------------------
+# --- allowed histories ---------------------------------------------------------------------------
 
 
 def test_one_after_the_other_is_linearizable() -> None:
     assert not verdict(history((A, DONE, 1, 2), (READ, b"a", 3, 4), (B, DONE, 5, 6)))
 
 
-def test_a_read_beside_a_write_may_find_either_value() -> None:
+def test_read_concurrent_with_a_write_may_return_either_value() -> None:
     for found in (b"a", b"b"):
         assert not verdict(history((A, DONE, 1, 2), (B, DONE, 3, 6), (READ, found, 4, 5)))
 
@@ -80,7 +82,7 @@ def test_a_write_of_unknown_outcome_may_never_have_happened() -> None:
     assert not verdict(history((A, None, 1, None), (READ, None, 2, 3)))
 
 
-def test_a_read_of_unknown_outcome_says_nothing() -> None:
+def test_read_of_unknown_outcome_allows_everything() -> None:
     assert not verdict(history((A, DONE, 1, 2), (READ, None, 3, None), (READ, b"a", 4, 5)))
 
 
@@ -92,7 +94,7 @@ def test_keys_are_independent_of_each_other() -> None:
     assert not verdict(taken.operations())
 
 
-def test_an_operation_that_failed_is_no_part_of_the_history() -> None:
+def test_failed_operation_is_not_in_the_history() -> None:
     taken = OperationHistory()
     taken.fail(taken.invoke("c", "k", A))
     taken.complete(taken.invoke("c", "k", READ), None)
@@ -110,7 +112,7 @@ def test_a_swap_finds_the_value_and_replaces_the_expected_one_only() -> None:
     assert not verdict(history(*swaps))
 
 
-# --- every anomaly, planted ----------------------------------------------------------------------
+# --- planted anomalies ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_a_planted_anomaly_is_found_and_named(
     assert verdict(history(*planted)).startswith(name)
 
 
-def test_what_could_not_follow_is_shown_with_the_state() -> None:
+def test_impossible_operation_is_shown_with_the_state() -> None:
     found = verdict(history((A, DONE, 1, 2), (B, DONE, 3, 4), (READ, b"a", 5, 6)))
     assert "after 1 operations the state is b'a'" in found
     assert "[3, 4] c1: k write b'b' -> True" in found
@@ -176,7 +178,7 @@ def test_two_swaps_cannot_both_replace_one_value() -> None:
     assert verdict(history(*both))
 
 
-def test_a_search_beyond_its_bound_gives_no_answer() -> None:
+def test_search_beyond_its_bound_gives_no_verdict() -> None:
     many = [(Allocate(1), None, 1 + n, None) for n in range(40)]
     sized = [(Allocate(2 + n % 20), None, 50 + n, None) for n in range(40)]
     impossible = history(*many, *sized, (Allocate(1), 1_000_000, 100, 101))
@@ -187,7 +189,7 @@ def test_a_search_beyond_its_bound_gives_no_answer() -> None:
 # --- a counter -----------------------------------------------------------------------------------
 
 
-def test_blocks_that_are_given_one_after_the_other_are_fine() -> None:
+def test_consecutive_blocks_are_linearizable() -> None:
     blocks = ((Allocate(5), 0, 1, 4), (Allocate(3), 5, 2, 3), (Allocate(1), 8, 5, 6))
     assert not verdict(history(*blocks), BlockCounter())
 
@@ -212,11 +214,11 @@ def test_a_planted_anomaly_of_blocks_is_found_and_named(
     assert verdict(history(*planted), BlockCounter()).startswith(name)
 
 
-# --- against the obvious definition --------------------------------------------------------------
+# --- compared with the definition ----------------------------------------------------------------
 
 
 def is_linearizable_slowly(operations: Sequence[Operation], model: Model) -> bool:
-    """Try every order of every choice of the unknown operations."""
+    """Try every order of every subset of the unknown operations."""
     known = [one for one in operations if one.completed is not None]
     unknown = [one for one in operations if one.completed is None]
     for chosen in range(1 << len(unknown)):
@@ -244,7 +246,7 @@ VALUES = st.sampled_from([None, b"0", b"1", b"2"])
 
 @st.composite
 def small_histories(draw: st.DrawFn) -> list[Operation]:
-    """Up to five operations with any results; the values of writes are unique."""
+    """Return up to five operations with any results; the values of writes are unique."""
     count = draw(st.integers(1, 5))
     ends = draw(st.permutations(range(2 * count)))
     operations = []
@@ -302,7 +304,7 @@ def test_the_search_of_blocks_agrees_with_trying_every_order(operations: list[Op
 
 
 def played(seed: int, *, count: int, keys: int, clients: int) -> OperationHistory:
-    """What clients of a real register saw, a tenth of them without an answer."""
+    """Return the history of clients of a real register, a tenth of them without a response."""
     drawn = random.Random(seed)
     taken, values = OperationHistory(), dict[str, bytes]()
     waiting: list[tuple[int, str, Hashable]] = []
@@ -330,15 +332,15 @@ def _finish(
 
 
 @pytest.mark.parametrize("keys", [1, 200])
-def test_ten_thousand_operations_are_judged_without_a_long_search(keys: int) -> None:
-    """Few more states than operations: the time is linear, on any machine."""
+def test_ten_thousand_operations_need_no_long_search(keys: int) -> None:
+    """The number of states is near the number of operations: linear time on any machine."""
     operations = played(1, count=10_000, keys=keys, clients=20).operations()
     assert not linearizability_anomalies(
         operations, Register(), states_max=3 * len(operations) // keys + 1_000
     )
 
 
-def test_hundreds_of_writes_at_once_that_nobody_saw_are_no_long_search() -> None:
+def test_hundreds_of_concurrent_unread_writes_need_no_long_search() -> None:
     """Found by simulation (level quorum, seed 80): no verdict after two million states."""
     for last, is_right in ((b"200", True), (b"100", False)):
         lines: list[tuple[Hashable, Hashable, int, int | None]] = [
@@ -351,7 +353,7 @@ def test_hundreds_of_writes_at_once_that_nobody_saw_are_no_long_search() -> None
         )
 
 
-def test_one_stale_answer_among_ten_thousand_is_found() -> None:
+def test_one_stale_response_among_ten_thousand_is_found() -> None:
     taken = played(2, count=10_000, keys=200, clients=20)
     taken.complete(taken.invoke("late", "k7", Read()), None)
     found = linearizability_anomalies(taken.operations(), Register())

@@ -1,4 +1,4 @@
-"""What the network does to calls and streams when it fails, as the ports promise it may."""
+"""Effects of network failures on calls and streams, within the contract of the ports."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ Body = Callable[[Runtime], Awaitable[None]]
 
 
 class Server:
-    """Counts what it gets; streams note every message with the number of their stream."""
+    """A server that counts calls and records every message with the number of its stream."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -58,7 +58,7 @@ class Server:
 def play(
     body: Body, *, faults: Faults | None = None, seed: int = 0, with_server: bool = True
 ) -> tuple[Server, SimWorld]:
-    """Run a caller against the server until the caller is done."""
+    """Run a client with the server until the client is done."""
     server = Server()
     with SimWorld(seed, faults=faults) as world:
         if with_server:
@@ -76,7 +76,7 @@ async def _body(body: Body, runtime: Runtime) -> None:
 
 
 async def send_numbers(runtime: Runtime, count: int) -> None:
-    """Send 0, 1, ... over one stream, opening a successor whenever it breaks."""
+    """Send 0, 1, ... over one stream, and open another one when it breaks."""
     channel, number = runtime.network.channel(ADDRESS), 0
     while number < count:
         try:
@@ -111,7 +111,7 @@ def test_a_suffix_in_flight_may_be_lost() -> None:
 
 
 def test_a_broken_streams_messages_may_arrive_after_its_successor_has_started() -> None:
-    """The zombie that receivers must fence by epoch, never by arrival."""
+    """Receivers must fence such late messages by epoch, never by arrival."""
     faults = Faults(
         link_break=1.0, link_break_frames=(10, 20), late_suffix=1.0, late_suffix_ms=(200, 3_000)
     )
@@ -144,7 +144,7 @@ def test_a_call_may_be_executed_though_its_answer_is_lost() -> None:
     assert executed_and_lost > 0
 
 
-def test_one_end_may_never_learn_and_its_calls_time_out() -> None:
+def test_one_end_may_miss_the_break_and_its_calls_time_out() -> None:
     outcomes: set[str] = set()
 
     async def body(runtime: Runtime) -> None:
@@ -170,7 +170,7 @@ def crash_after(world: SimWorld, node: SimNode, ms: int, *, power: bool) -> None
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_call_under_way_is_lost_at_a_crash_and_silent_at_a_power_cut(power: bool) -> None:
+def test_call_in_flight_fails_at_a_crash_and_hangs_at_a_power_cut(power: bool) -> None:
     server = Server()
     with SimWorld(0) as world:
         node = world.node("server")
@@ -190,7 +190,7 @@ def test_a_call_under_way_is_lost_at_a_crash_and_silent_at_a_power_cut(power: bo
         world.run_until(task, virtual_ms=60_000)
         assert task.result() == ("TimedOut" if power else "OutcomeUnknown")
         assert server.calls == 1
-        assert server.cancelled == 0, "a dead server's handler is not cancelled: it is gone"
+        assert server.cancelled == 0, "the handler of a dead server is not cancelled, it is gone"
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -234,7 +234,7 @@ def test_the_death_of_the_caller_cancels_the_handler() -> None:
     assert (server.calls, server.cancelled) == (1, 1)
 
 
-def test_a_stream_to_a_silent_machine_breaks_when_it_is_back_and_hears_of_it() -> None:
+def test_stream_to_a_silent_machine_breaks_when_the_machine_is_back() -> None:
     with SimWorld(0) as world:
         node = world.node("server")
         node.spawn(Server().main)
@@ -254,7 +254,7 @@ def test_a_stream_to_a_silent_machine_breaks_when_it_is_back_and_hears_of_it() -
         world.run_for(1_000)
         node.power_cut()
         world.run_for(2_000)
-        assert not task.done(), "silence tells nothing"
+        assert not task.done(), "silence is no error"
         node.restart()
         world.run_for(4_000)
         assert task.result() == "broken"
@@ -275,7 +275,7 @@ def test_messages_are_copies_on_every_side() -> None:
     play(body, with_server=False)
 
 
-def test_a_calm_network_breaks_nothing_any_more() -> None:
+def test_network_without_faults_breaks_nothing() -> None:
     with SimWorld(1, faults=BREAKING) as world:
         server = Server()
         world.node("server").spawn(server.main)

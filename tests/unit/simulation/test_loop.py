@@ -1,4 +1,4 @@
-"""The simulated loop: order, virtual time, and what it refuses."""
+"""The simulated loop: order, virtual time, and refused operations."""
 
 import asyncio
 import gc
@@ -36,7 +36,7 @@ def test_an_hour_of_sleep_takes_no_wall_time_and_an_hour_of_virtual_time() -> No
     assert run(main) == 3_599_000
 
 
-def test_time_stands_still_while_something_is_ready() -> None:
+def test_time_does_not_advance_while_a_handle_is_ready() -> None:
     async def main(runtime: Runtime) -> None:
         before = asyncio.get_running_loop().time()
         for _ in range(1_000):
@@ -79,7 +79,7 @@ def test_a_node_with_a_fast_clock_waits_less_virtual_time() -> None:
         assert world.now_ms() == 5_000
 
 
-def test_what_would_bring_in_the_outer_world_raises() -> None:
+def test_access_to_the_real_world_raises() -> None:
     async def main(runtime: Runtime) -> None:
         running = asyncio.get_running_loop()
         with pytest.raises(NotImplementedError):
@@ -106,7 +106,7 @@ def test_waiting_for_nothing_is_a_deadlock_that_names_the_suspended_task() -> No
         run(main)
 
 
-def test_handles_that_keep_each_other_ready_for_ever_are_a_livelock(
+def test_handles_that_reschedule_each_other_forever_are_a_livelock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(loop, "INSTANT_HANDLES_MAX", 1_000)
@@ -124,7 +124,7 @@ def test_handles_that_keep_each_other_ready_for_ever_are_a_livelock(
         run(main)
 
 
-def test_what_does_not_happen_in_time_is_an_error_that_says_what_was_missing() -> None:
+def test_condition_that_is_not_met_in_time_raises_with_its_name() -> None:
     async def main(runtime: Runtime) -> None:
         for _ in itertools.count():
             await asyncio.sleep(1)
@@ -145,7 +145,7 @@ def test_an_error_in_a_plain_callback_ends_the_run() -> None:
         run(main)
 
 
-def test_an_error_that_nobody_awaits_is_a_complaint_of_the_run() -> None:
+def test_unawaited_error_fails_the_run() -> None:
     async def fails() -> None:
         raise ValueError("unheard")
 
@@ -157,7 +157,7 @@ def test_an_error_that_nobody_awaits_is_a_complaint_of_the_run() -> None:
     with SimWorld(0) as world:
         task = world.node("n").spawn(main)
         world.run_until(task, virtual_ms=5_000)
-        gc.collect()  # from Python 3.13 on a task and its error hold each other
+        gc.collect()  # since Python 3.13 a task and its error refer to each other
         assert len(world.loop.unawaited_errors) == 1
         assert "unheard" in world.loop.unawaited_errors[0]
 

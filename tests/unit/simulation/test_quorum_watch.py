@@ -1,4 +1,4 @@
-"""What must hold across the nodes of a quorum: each violation is planted and named."""
+"""Invariants across the nodes of a quorum: each violation is planted and named."""
 
 import pytest
 from tests.simulation.checkers.quorum_invariants import (
@@ -25,7 +25,7 @@ def applied(base_offset: int, end_offset: int, digest: bytes = b"d") -> Applied:
     return Applied(base_offset=base_offset, end_offset=end_offset, epoch=1, digest=digest)
 
 
-def test_replicas_that_agree_are_fine_also_after_a_snapshot() -> None:
+def test_equal_replicas_pass_also_after_a_snapshot() -> None:
     history = CommittedHistory()
     history.applied("n1", applied(1, 2, b"x"), [b"a"])
     history.applied("n1", applied(2, 4, b"y"), [b"b", b"c"])
@@ -80,7 +80,7 @@ def test_the_durable_end_follows_syncs_truncations_and_power_cuts() -> None:
         size = len(batch(0))
         for number in range(4):
             body.change(DiskWrite(number * size, batch(number)))
-        assert log.end_offset() == 0, "not even its name is durable"
+        assert log.end_offset() == 0, "its name is not durable either"
         for folder in ("/", DATA, f"{DATA}/{METADATA_FOLDER}"):
             disk.sync_folder(folder)
         assert (log.end_offset(), log.holds(0), log.holds(1)) == (0, True, False)
@@ -89,12 +89,12 @@ def test_the_durable_end_follows_syncs_truncations_and_power_cuts() -> None:
         body.change(DiskTruncation(2 * size))
         assert log.end_offset() == 2
         body.change(DiskWrite(2 * size, batch(2, b"w")))
-        assert log.end_offset() == 2, "what replaces it is not durable"
+        assert log.end_offset() == 2, "the replacement is not durable"
         body.sync()
         assert log.end_offset() == 3
 
 
-def test_a_snapshot_holds_what_is_below_its_end() -> None:
+def test_snapshot_has_the_state_below_its_end() -> None:
     with SimWorld(0) as world:
         node = world.node("n1")
         disk = node.device.disk

@@ -1,4 +1,4 @@
-"""The replicated register map: its bytes, its hash, its snapshots."""
+"""The replicated register map: encoding, hash, snapshots."""
 
 from collections.abc import Iterator
 
@@ -24,17 +24,17 @@ REQUESTS: st.SearchStrategy[RegisterRequest] = st.one_of(
 
 
 @given(st.text(max_size=20), REQUESTS)
-def test_a_command_comes_back_from_its_bytes(key: str, request: RegisterRequest) -> None:
+def test_command_round_trip(key: str, request: RegisterRequest) -> None:
     assert decode_command(encode_command(key, request)) == (key, request)
 
 
 @pytest.mark.parametrize("result", [DONE, None, b"", b"value"])
-def test_a_result_comes_back_from_its_bytes(result: object) -> None:
+def test_result_round_trip(result: object) -> None:
     assert decode_result(encode_result(result)) == result
 
 
 @pytest.mark.parametrize("content", [b"", b"\x09\x00\x01\xff\xff\xff\xffk"])
-def test_what_is_no_command_is_refused(content: bytes) -> None:
+def test_invalid_command_is_refused(content: bytes) -> None:
     with pytest.raises(InvalidRequest):
         decode_command(content)
 
@@ -56,7 +56,7 @@ def test_commands_are_applied_and_their_results_kept() -> None:
     assert [registers.result_at(offset) for offset in range(3)] == [DONE, b"1", b"2"]
 
 
-def test_the_hash_tells_the_order_the_offset_and_the_epoch() -> None:
+def test_hash_depends_on_order_offset_and_epoch() -> None:
     one = filled(WRITE, SWAP)
     moved = Registers()
     moved.committed(1, 1, [WRITE])
@@ -75,18 +75,18 @@ def restored(slices: Iterator[list[bytes]], end_offset: int) -> Registers:
     return registers
 
 
-def test_a_snapshot_brings_back_values_and_hash() -> None:
+def test_snapshot_restores_values_and_hash() -> None:
     one = filled(*(encode_command(f"k{number}", Write(b"v")) for number in range(200)))
     other = restored(one.snapshot(), 200)
     assert (other.values, other.digest, other.applied_end) == (one.values, one.digest, 200)
     assert list(other.snapshot()) == list(one.snapshot())
 
 
-def test_a_snapshot_of_nothing_is_one_too() -> None:
+def test_empty_snapshot() -> None:
     assert restored(Registers().snapshot(), 5).values == {}
 
 
-def test_a_snapshot_stays_the_state_that_it_was_taken_of() -> None:
+def test_snapshot_does_not_change_with_the_state() -> None:
     one = filled(WRITE)
     slices = one.snapshot()
     one.committed(1, 1, [SWAP])

@@ -1,5 +1,7 @@
-"""Each anomaly planted into a history of transactions is found under its name by both checkers, and
-histories that the rules allow have none."""
+"""Each anomaly planted into a history of transactions is found by name, by both checkers.
+
+Histories that the rules allow have none.
+"""
 
 import pytest
 from tests.simulation.checkers.transaction_relations import judged

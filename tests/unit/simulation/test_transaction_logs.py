@@ -1,4 +1,4 @@
-"""The rules of stored transactions refuse each log that breaks one, and accept the others."""
+"""The checker of stored transactions rejects every log that breaks a rule, and accepts others."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def broken(
     others: Sequence[LogBatch] = (),
     history: TransactionHistory | None = None,
 ) -> str:
-    """The name of the broken rule, "" for none."""
+    """Return the name of the broken rule, "" for none."""
     logs = TransactionLogs(history or TransactionHistory(), {NEW})
     try:
         logs.check({PLACE: batches, OTHER: others})
@@ -39,7 +39,7 @@ def broken(
 
 
 def history(*outcomes: TransactionOutcome) -> TransactionHistory:
-    """Transactions `t0`, `t1`... that sent the records `0`, `1`..."""
+    """Return transactions `t0`, `t1`... that sent the records `0`, `1`..."""
     written = TransactionHistory()
     for number, outcome in enumerate(outcomes):
         one = written.begin(f"t{number}", "p", at=number)

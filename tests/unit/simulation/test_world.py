@@ -1,4 +1,4 @@
-"""Processes and machines: crash, power cut, pause, exit, restart."""
+"""Simulated processes and machines: crash, power cut, pause, exit, restart."""
 
 import asyncio
 import gc
@@ -70,7 +70,7 @@ def test_a_dead_process_keeps_no_timer_and_its_ports_raise() -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "inside", "after"])
-def test_a_crash_point_falls_before_inside_or_after_its_operation(moment: str) -> None:
+def test_crash_point_is_before_inside_or_after_its_operation(moment: str) -> None:
     reached: list[str] = []
 
     async def main(runtime: Runtime) -> None:
@@ -137,10 +137,10 @@ def test_a_paused_process_runs_nothing_until_it_is_resumed() -> None:
         assert seen == [0, 1, 2]
         node.resume()
         world.run_for(10)
-        assert seen == [0, 1, 2, 3], "the timer that fell due meanwhile runs on resume, once"
+        assert seen == [0, 1, 2, 3], "the timer that expired during the pause runs once on resume"
 
 
-def test_a_restart_is_a_new_incarnation_with_entropy_of_its_own() -> None:
+def test_restart_is_a_new_incarnation_with_its_own_entropy() -> None:
     tokens: list[bytes] = []
     boots: list[str] = []
 
@@ -158,12 +158,12 @@ def test_a_restart_is_a_new_incarnation_with_entropy_of_its_own() -> None:
         node.power_cut()
         node.restart()
         world.run_for(1)
-    assert tokens[0] == tokens[1], "a stream begins at its start each time it is asked for"
+    assert tokens[0] == tokens[1], "a stream starts at its beginning each time"
     assert len(set(tokens)) == 3
-    assert boots[0] == boots[1] != boots[2], "the boot id changes with the machine's boot alone"
+    assert boots[0] == boots[1] != boots[2], "the boot id changes only at a boot of the machine"
 
 
-def test_the_monotonic_clock_goes_on_over_a_crash_and_starts_again_at_boot() -> None:
+def test_monotonic_clock_continues_after_a_crash_and_restarts_at_boot() -> None:
     times: list[int] = []
 
     async def main(runtime: Runtime) -> None:
@@ -182,7 +182,7 @@ def test_the_monotonic_clock_goes_on_over_a_crash_and_starts_again_at_boot() -> 
     assert times[2] != times[1] + 1_000
 
 
-def test_a_process_ends_with_its_main_and_says_how() -> None:
+def test_process_ends_with_its_main_and_reports_the_outcome() -> None:
     async def fails(runtime: Runtime) -> None:
         raise ValueError("no")
 
@@ -210,7 +210,7 @@ def test_stop_node_ends_the_process_at_once_with_its_reason() -> None:
     assert after == []
 
 
-def test_wall_clock_jumps_leave_the_monotonic_clock_alone() -> None:
+def test_wall_clock_jumps_do_not_change_the_monotonic_clock() -> None:
     readings: list[tuple[int, int]] = []
 
     async def main(runtime: Runtime) -> None:

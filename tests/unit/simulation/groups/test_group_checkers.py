@@ -35,7 +35,7 @@ class RecordedHistory:
         self.group_history = GroupHistory(now_ns=lambda: self.now_ms * NS_PER_MS)
 
     def member(self, name: str, *, instance_id: str = "") -> MemberIncarnation:
-        """A member that was just taken in."""
+        """Add a member that just joined."""
         life = self.group_history.life(
             "g",
             name,
@@ -50,12 +50,12 @@ class RecordedHistory:
     def beat(
         self, life: MemberIncarnation, *, is_settled: bool = True, is_stored: bool = True
     ) -> None:
-        """It has asked now, and has its answer."""
+        """Record a heartbeat of the member and its response."""
         now_ns = self.now_ms * NS_PER_MS
         life.answered(now_ns, is_settled=is_settled, is_stored=is_stored)
 
     def commit(self, life: MemberIncarnation, offset: int, *, is_honest: bool = True) -> int:
-        """A commit that is acknowledged."""
+        """Record an acknowledged commit."""
         number, _ = self.group_history.send_commit(
             "g", life.name, PLACE, offset, is_honest=is_honest
         )
@@ -63,12 +63,12 @@ class RecordedHistory:
         return number
 
     def look(self, offset: int, note: str) -> None:
-        """Somebody is told what is committed."""
+        """Record a fetch of committed offsets."""
         number = self.group_history.fetch_offset("g", "somebody", PLACE)
         self.group_history.offset_fetched(number, "g", PLACE, offset, note)
 
     def two_owners(self) -> bool:
-        """Whether a partition had two owners at one time."""
+        """Return True if a partition had two owners at one time."""
         try:
             check_owners(self.group_history.claims)
         except Violation as violation:
@@ -76,14 +76,14 @@ class RecordedHistory:
         return False
 
     def found(self) -> list[str]:
-        """The names of what was found at once."""
+        """Return the names of the anomalies found so far."""
         return [one.partition(":")[0] for one in self.group_history.found]
 
 
 # --- owners ---------------------------------------------------------------------------------------
 
 
-def test_two_members_that_are_sure_of_a_partition_are_two_owners() -> None:
+def test_two_members_that_certainly_own_a_partition_are_two_owners() -> None:
     history = RecordedHistory()
     history.member("a").assign([PLACE])
     history.now_ms = 100
@@ -91,7 +91,7 @@ def test_two_members_that_are_sure_of_a_partition_are_two_owners() -> None:
     assert history.two_owners()
 
 
-def test_a_partition_that_was_given_back_before_has_one_owner_at_a_time() -> None:
+def test_revoked_partition_has_one_owner_at_a_time() -> None:
     history = RecordedHistory()
     a = history.member("a")
     a.assign([PLACE])
@@ -102,7 +102,7 @@ def test_a_partition_that_was_given_back_before_has_one_owner_at_a_time() -> Non
     assert not history.two_owners()
 
 
-def test_a_partition_is_two_groups_own() -> None:
+def test_partition_may_have_an_owner_in_each_group() -> None:
     history = RecordedHistory()
     history.member("a").assign([PLACE])
     other = history.group_history.life("h", "b", session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS)
@@ -111,17 +111,17 @@ def test_a_partition_is_two_groups_own() -> None:
     assert not history.two_owners()
 
 
-def test_whoever_was_silent_for_its_session_owns_nothing_for_sure() -> None:
+def test_member_silent_for_its_session_owns_nothing_certainly() -> None:
     history = RecordedHistory()
     history.member("a").assign([PLACE])
-    history.now_ms = SESSION_MS - 40  # clocks are wrong by a little
+    history.now_ms = SESSION_MS - 40  # clocks differ slightly
     assert not history.two_owners()
     history.now_ms = SESSION_MS
     history.member("b").assign([PLACE])
     assert not history.two_owners()
 
 
-def test_an_answer_proves_the_silence_before_it() -> None:
+def test_response_proves_the_silence_before_it() -> None:
     history = RecordedHistory()
     a = history.member("a")
     a.assign([PLACE])
@@ -132,7 +132,7 @@ def test_an_answer_proves_the_silence_before_it() -> None:
     assert history.two_owners()
 
 
-def test_whoever_does_not_give_back_in_time_owns_nothing_for_sure() -> None:
+def test_member_that_does_not_revoke_in_time_owns_nothing_certainly() -> None:
     history = RecordedHistory()
     a = history.member("a")
     a.assign([PLACE])
@@ -144,8 +144,8 @@ def test_whoever_does_not_give_back_in_time_owns_nothing_for_sure() -> None:
     assert not history.two_owners()
 
 
-def test_a_member_that_left_by_itself_owns_nothing_for_sure() -> None:
-    """It does not poll, and it is notified after the callback that it is in."""
+def test_member_that_left_owns_nothing_certainly() -> None:
+    """It does not poll, and its notification comes after the callback in which it is."""
     history = RecordedHistory()
     a = history.member("a")
     a.assign([PLACE])
@@ -156,7 +156,7 @@ def test_a_member_that_left_by_itself_owns_nothing_for_sure() -> None:
     assert not history.two_owners()
 
 
-def test_a_leave_disproves_nothing_before_it() -> None:
+def test_leave_does_not_invalidate_earlier_ownership() -> None:
     history = RecordedHistory()
     a = history.member("a")
     a.assign([PLACE])
@@ -167,7 +167,7 @@ def test_a_leave_disproves_nothing_before_it() -> None:
     assert history.two_owners()
 
 
-def test_the_dead_own_nothing() -> None:
+def test_dead_member_owns_nothing() -> None:
     history = RecordedHistory()
     history.member("a").assign([PLACE])
     history.now_ms = 10
@@ -177,7 +177,7 @@ def test_the_dead_own_nothing() -> None:
     assert not history.two_owners()
 
 
-def test_a_static_member_that_comes_again_may_have_what_its_name_had() -> None:
+def test_rejoined_static_member_may_own_the_partitions_of_its_instance_id() -> None:
     history = RecordedHistory()
     history.member("a", instance_id="s").assign([PLACE])
     history.now_ms = 10
@@ -191,7 +191,7 @@ def test_a_static_member_that_comes_again_may_have_what_its_name_had() -> None:
     assert not history.two_owners()
 
 
-def test_what_a_static_member_is_told_late_counts_for_nothing_once_another_one_has_asked() -> None:
+def test_late_response_to_a_replaced_static_member_does_not_count() -> None:
     history = RecordedHistory()
     old = history.member("m1", instance_id="one")
     young = history.member("m2", instance_id="one")
@@ -207,13 +207,13 @@ def test_what_a_static_member_is_told_late_counts_for_nothing_once_another_one_h
     assert not history.two_owners()
 
 
-def test_who_had_a_static_name_before_is_taken_for_it_no_longer() -> None:
+def test_previous_holder_of_an_instance_id_is_not_its_member() -> None:
     history = RecordedHistory()
     old = history.member("m1", instance_id="one")
     young = history.member("m2", instance_id="one")
     history.group_history.replaces_static_member("g", "one", young)
     history.now_ms = 10
-    history.beat(young, is_stored=False)  # its join: the next coordinator may not know of it
+    history.beat(young, is_stored=False)  # its join: the next coordinator may lack it
     history.now_ms = 20
     history.beat(old)
     assert history.found() == []
@@ -223,7 +223,7 @@ def test_who_had_a_static_name_before_is_taken_for_it_no_longer() -> None:
     assert history.found() == ["TwinServed"]
 
 
-def test_of_two_that_ask_for_a_static_name_at_once_either_may_have_it() -> None:
+def test_either_of_two_concurrent_static_joins_may_win() -> None:
     history = RecordedHistory()
     old = history.member("m1", instance_id="one")
     young = history.member("m2", instance_id="one")
@@ -235,11 +235,11 @@ def test_of_two_that_ask_for_a_static_name_at_once_either_may_have_it() -> None:
     history.beat(old)
     history.now_ms = 30
     history.beat(young)
-    assert history.found() == [], "nobody knows who of the two came last"
+    assert history.found() == [], "the order of the two joins is unknown"
 
 
 def replaced(history: RecordedHistory) -> tuple[MemberIncarnation, MemberIncarnation]:
-    """An elder and, for sure, the younger one that has its static name."""
+    """Return an older member and the younger one that certainly has its instance id."""
     old = history.member("m1", instance_id="one")
     young = history.member("m2", instance_id="one")
     history.group_history.replaces_static_member("g", "one", young)
@@ -249,7 +249,7 @@ def replaced(history: RecordedHistory) -> tuple[MemberIncarnation, MemberIncarna
     return old, young
 
 
-def test_who_is_replaced_is_told_to_end_and_not_to_join_again() -> None:
+def test_replaced_static_member_must_be_fenced_and_not_rejoin() -> None:
     history = RecordedHistory()
     old, _ = replaced(history)
     history.now_ms = 30
@@ -257,14 +257,14 @@ def test_who_is_replaced_is_told_to_end_and_not_to_join_again() -> None:
     assert history.found() == ["Unfenced"]
 
 
-def test_who_asked_before_it_was_replaced_may_have_been_shut_out() -> None:
+def test_member_with_a_request_before_its_replacement_may_have_been_removed() -> None:
     history = RecordedHistory()
     old, _ = replaced(history)
     old.evicted(5 * NS_PER_MS)
     assert history.found() == []
 
 
-def test_nobody_is_to_end_for_one_who_may_be_gone_itself() -> None:
+def test_no_member_is_fenced_for_one_that_may_be_removed_itself() -> None:
     history = RecordedHistory()
     old, _ = replaced(history)
     history.now_ms = 10 + SESSION_MS
@@ -275,7 +275,7 @@ def test_nobody_is_to_end_for_one_who_may_be_gone_itself() -> None:
 # --- members --------------------------------------------------------------------------------------
 
 
-def test_a_member_that_was_heard_of_is_not_shut_out() -> None:
+def test_member_with_recent_heartbeats_is_not_removed() -> None:
     history = RecordedHistory()
     life = history.member("a")
     history.now_ms = SESSION_MS // 2
@@ -284,7 +284,7 @@ def test_a_member_that_was_heard_of_is_not_shut_out() -> None:
 
 
 @pytest.mark.parametrize("silent_ms", [SESSION_MS, 10 * SESSION_MS])
-def test_a_silent_member_may_be_shut_out(silent_ms: int) -> None:
+def test_silent_member_may_be_removed(silent_ms: int) -> None:
     history = RecordedHistory()
     life = history.member("a")
     history.now_ms = silent_ms
@@ -292,7 +292,7 @@ def test_a_silent_member_may_be_shut_out(silent_ms: int) -> None:
     assert history.found() == []
 
 
-def test_what_is_not_stored_may_be_forgotten_with_its_coordinator() -> None:
+def test_unstored_state_may_be_lost_with_its_coordinator() -> None:
     history = RecordedHistory()
     life = history.group_history.life("g", "a", session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS)
     history.beat(life, is_stored=False)
@@ -305,7 +305,7 @@ def test_what_is_not_stored_may_be_forgotten_with_its_coordinator() -> None:
 
 
 def worked(history: RecordedHistory, end: int) -> MemberIncarnation:
-    """A member that has worked up to an offset."""
+    """Return a member that has processed records up to an offset."""
     life = history.member("a")
     history.group_history.processed(life, PLACE, 0, end)
     return life
@@ -321,7 +321,7 @@ def test_an_acknowledged_commit_is_found() -> None:
 
 
 @pytest.mark.parametrize("seen", [(-1, ""), (3, "c1")])
-def test_a_look_that_misses_an_acknowledged_commit_is_a_lost_offset(seen: tuple[int, str]) -> None:
+def test_fetch_that_misses_an_acknowledged_commit_is_a_lost_offset(seen: tuple[int, str]) -> None:
     history = RecordedHistory()
     life = worked(history, 5)
     history.commit(life, 3)
@@ -360,7 +360,7 @@ def test_a_refused_commit_is_never_found() -> None:
         check_offsets(history.group_history)
 
 
-def test_what_is_no_member_commits_nothing() -> None:
+def test_commit_of_a_non_member_is_an_anomaly() -> None:
     history = RecordedHistory()
     life = worked(history, 5)
     history.commit(life, 1_000, is_honest=False)
@@ -369,7 +369,7 @@ def test_what_is_no_member_commits_nothing() -> None:
         check_found(history.group_history)
 
 
-def test_what_nobody_worked_on_is_neither_committed_nor_passed_over() -> None:
+def test_unprocessed_record_is_neither_committed_nor_skipped() -> None:
     history = RecordedHistory()
     life = worked(history, 5)
     history.commit(life, 6)
@@ -381,7 +381,7 @@ def test_what_nobody_worked_on_is_neither_committed_nor_passed_over() -> None:
 # --- the end --------------------------------------------------------------------------------------
 
 
-def test_every_record_is_worked_on_in_the_end() -> None:
+def test_every_record_is_processed_in_the_end() -> None:
     history = RecordedHistory()
     life = worked(history, 5)
     check_work(history.group_history, (PLAN,), {PLACE: [(4, b"")]})
@@ -391,7 +391,7 @@ def test_every_record_is_worked_on_in_the_end() -> None:
     check_work(history.group_history, (PLAN,), {PLACE: [(5, b"")]})
 
 
-def test_work_in_pieces_that_overlap_is_work() -> None:
+def test_overlapping_processed_ranges_count() -> None:
     history = RecordedHistory()
     life = worked(history, 5)
     for start, end in ((3, 7), (7, 8), (0, 2)):
@@ -401,7 +401,7 @@ def test_work_in_pieces_that_overlap_is_work() -> None:
 
 def test_a_group_is_served_once_each_partition_has_an_owner_who_has_committed_all() -> None:
     history = RecordedHistory()
-    ends = {PLACE: 5, ("u", 0): 3}  # nobody wants the other topic
+    ends = {PLACE: 5, ("u", 0): 3}  # no member subscribes to the other topic
 
     def left() -> list[str]:
         return unserved(history.group_history, (PLAN,), ends)

@@ -1,4 +1,4 @@
-"""Classic members of the simulation assign partitions as real clients do."""
+"""Classic members of the simulation assign partitions like real clients."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,19 +16,19 @@ def wants(*owned: int, generation: int = 1) -> ConsumerSubscription:
     )
 
 
-def test_who_gives_everything_back_gets_an_even_share() -> None:
+def test_members_without_owned_partitions_get_even_shares() -> None:
     shares = share_out({"a": wants(), "b": wants(), "c": wants()}, PLACES, keeps=False)
     assert sorted(place for some in shares.values() for place in some) == PLACES
     assert sorted(map(len, shares.values())) == [2, 2, 3]
 
 
-def test_nobody_gets_what_another_one_has_not_given_back() -> None:
+def test_no_member_gets_a_partition_that_another_one_owns() -> None:
     shares = share_out({"a": wants(*range(7)), "b": wants()}, PLACES, keeps=True)
     assert len(shares["a"]) == 4
     assert shares["b"] == []
 
 
-def test_of_two_that_claim_a_partition_the_one_of_the_later_generation_has_it() -> None:
+def test_partition_claimed_twice_belongs_to_the_later_generation() -> None:
     shares = share_out(
         {"a": wants(0, generation=1), "b": wants(0, generation=2)}, PLACES[:1], keeps=True
     )
@@ -36,7 +36,7 @@ def test_of_two_that_claim_a_partition_the_one_of_the_later_generation_has_it() 
 
 
 @given(st.lists(st.sampled_from("abcd-"), min_size=7, max_size=7))
-def test_sharing_out_again_ends_with_everything_shared_and_moves_nothing_too_early(
+def test_repeated_assignment_converges_and_moves_no_partition_early(
     owners: list[str],
 ) -> None:
     owned: dict[str, set[int]] = {name: set() for name in "abcd"}
