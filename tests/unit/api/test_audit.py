@@ -37,7 +37,7 @@ class Lines:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The lines, parsed."""
+        """Return the lines, parsed."""
         assert all("\n" not in line for line in self.lines)
         return [json.loads(line) for line in self.lines]
 
@@ -68,7 +68,7 @@ def test_equal_denials_within_a_second_are_one_line_with_their_number() -> None:
     simulation.run(main)
 
 
-def test_many_different_refusals_are_counted_and_long_names_are_cut() -> None:
+def test_many_different_refusals_are_counted_and_long_names_truncated() -> None:
     async def main(runtime: Runtime) -> None:
         found = Lines(runtime)
         for number in range(5_000):
@@ -91,7 +91,7 @@ def test_many_different_refusals_are_counted_and_long_names_are_cut() -> None:
     simulation.run(main)
 
 
-def test_repeated_authentications_are_counted_and_no_refusals_hide_one() -> None:
+def test_repeated_authentications_are_counted_and_refusals_hide_none() -> None:
     async def main(runtime: Runtime) -> None:
         found = Lines(runtime)
         for number in range(5_000):

@@ -1,4 +1,4 @@
-"""Authentication of gRPC calls: session tokens, certificates, and what is refused."""
+"""Authentication of gRPC calls: session tokens, certificates, and refusals."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ STRANGER: Final = CallPeer("10.0.0.1", None, "")
 
 
 class Listener:
-    """A listener with SASL, and the image that it looks at."""
+    """A listener with SASL and its metadata image."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime

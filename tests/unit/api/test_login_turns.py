@@ -32,7 +32,7 @@ class Lane:
         self.scope, self.drain, self.stop_node = tasks.scope, tasks.drain, tasks.stop_node
 
     async def offload(self, lane: str, job: Callable[[], T], *, cost_bytes: int = 0) -> T:
-        """Run a job, and keep its result."""
+        """Run a job and keep its result."""
 
         def run() -> T:
             result = job()
@@ -119,7 +119,7 @@ def test_digests_of_clients_that_left_are_not_computed() -> None:
     async def main(logins: Logins) -> None:
         left = [asyncio.create_task(logins.log_in("mallory")) for _ in range(MANY)]
         await asyncio.sleep(0)
-        for each in left:  # each but the first takes the turn of the one before it
+        for each in left:  # each but the first waits behind the one before it
             each.cancel()
             await asyncio.gather(each, return_exceptions=True)
         await logins.log_in("bob")

@@ -1,4 +1,4 @@
-"""Operations called with plain values: validation comes first, changes need a controller."""
+"""Operations called with plain values: validation comes first; changes need a controller."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -147,7 +147,7 @@ def cluster(m: MetadataAccess) -> ClusterAdmin:
 
 
 @pytest.mark.parametrize(("error", "operation"), INVALID.values(), ids=INVALID)
-def test_invalid_arguments_fail_before_a_controller_is_looked_for(
+def test_invalid_arguments_fail_before_the_lookup_of_a_controller(
     error: type[QuorumlogError], operation: Callable[..., Awaitable[Any]]
 ) -> None:
     with pytest.raises(error):
@@ -187,7 +187,7 @@ def test_each_described_resource_has_its_configs_or_its_error() -> None:
     assert isinstance(described[2].error, InvalidRequest)
 
 
-def test_places_are_named_once_and_are_not_too_many() -> None:
+def test_duplicate_and_too_many_partitions_are_refused() -> None:
     validation.check_places("partitions", [("t", 0), ("t", 1)])
     for places in ([], [("t", 0)] * 2, [("t", n) for n in range(validation.PARTITIONS_MAX + 1)]):
         with pytest.raises(InvalidRequest):

@@ -1,5 +1,7 @@
-"""Commands of clients whose rights change while a broker relays them, at a controller with a broker
-whose metadata can be held back."""
+"""Commands of clients whose rights change while a broker forwards them.
+
+The metadata of the broker can be held back.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -78,11 +80,11 @@ class Broker:
         stack.publisher.subscribe(hold)
 
     async def change(self, command: Any) -> None:
-        """Execute an administrator's command; return once it is confirmed."""
+        """Execute an administrator's command. Return once it is confirmed."""
         await self.session.submit(command, timeout_ms=CALL_MS, authorized_offset=UNCHECKED)
 
     def create(self, **properties: Any) -> "asyncio.Task[Any]":
-        """Start the command of mallory, on the metadata that the broker has now."""
+        """Start the command of mallory on the current metadata of the broker."""
         deadline_ms = self.stack.runtime.clock.now_ms() + LEFT_MS
         context = RequestContext(deadline_ms, client=MALLORY, **properties)
         return asyncio.create_task(self._topics.create(COMMAND, context))

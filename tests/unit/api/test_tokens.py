@@ -1,4 +1,4 @@
-"""JSON Web Tokens: each way in which one is refused, and the keys of the issuer."""
+"""JSON Web Tokens: each reason of a refusal, and the keys of the issuer."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ def _encoded(part: dict[str, Any]) -> str:
 
 
 def jwk(key: Any, key_id: str, **fields: Any) -> dict[str, Any]:
-    """The public key as a JSON Web Key."""
+    """Return the public key as a JSON Web Key."""
     kind = jwt.algorithms.RSAAlgorithm if key is RSA_KEY else jwt.algorithms.ECAlgorithm
     found: dict[str, Any] = json.loads(kind.to_jwk(key.public_key()))
     return {**found, "kid": key_id, **fields}
@@ -72,7 +72,7 @@ class Issuer:
         headers: dict[str, Any] | None = None,
         **claims: Any,
     ) -> str:
-        """A token of alice, valid for a minute."""
+        """Return a token of alice that is valid for a minute."""
         now_s = self.runtime.clock.wall_ms() // 1_000
         content = {
             "iss": CONFIG.token_issuer,
@@ -85,7 +85,7 @@ class Issuer:
         return jwt.encode(present, key, algorithm, headers or {"kid": "one"})
 
     async def refuses(self, token: str) -> str:
-        """The error of a token that is not accepted."""
+        """Return the error of a token that is refused."""
         with pytest.raises(SaslAuthenticationFailed) as raised:
             await self.verifier.verify(token)
         assert token[:20] not in raised.value.message
