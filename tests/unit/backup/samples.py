@@ -14,12 +14,12 @@ CLUSTER = "cluster-1"
 
 
 def stored(first: int, end: int, *, crc: int = 7, size: int = 100) -> StoredRange:
-    """An object of the offsets [first, end)."""
+    """Return an object of the offsets [first, end)."""
     return StoredRange(first, end, end - first, size, crc)
 
 
 def topic(name: str = "orders", number: int = 1, *ranges: StoredRange) -> BackupTopic:
-    """A topic of one partition."""
+    """Return a topic of one partition."""
     end = ranges[-1].end if ranges else 0
     start = ranges[0].first if ranges else 0
     return BackupTopic(
@@ -33,7 +33,7 @@ def topic(name: str = "orders", number: int = 1, *ranges: StoredRange) -> Backup
 
 
 def manifest(*topics: BackupTopic, groups: tuple[BackupGroup, ...] = ()) -> Manifest:
-    """A backup of these topics."""
+    """Return the manifest of a backup of these topics."""
     return Manifest(
         format=1,
         backup=BACKUP,
@@ -48,5 +48,5 @@ def manifest(*topics: BackupTopic, groups: tuple[BackupGroup, ...] = ()) -> Mani
 
 
 def group(name: str, topic_name: str, partition: int, offset: int) -> BackupGroup:
-    """A group with one committed offset."""
+    """Return a group with one committed offset."""
     return BackupGroup(name, [BackupOffset(topic_name, partition, offset, "")])

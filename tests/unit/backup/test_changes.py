@@ -55,7 +55,7 @@ class InterruptedStore(ObjectStore):
 def capture(
     broker: Broker, folder: Path, pattern: str, during: Callable[[], None]
 ) -> tuple[CaptureReport, Manifest]:
-    """Make a backup; call `during` when the first object is stored."""
+    """Make a backup. Call `during` when the first object is stored."""
 
     async def main(runtime: Runtime) -> tuple[CaptureReport, Manifest]:
         store = open_store(runtime, str(folder), creates=True)
@@ -131,7 +131,7 @@ def test_records_that_expire_are_left_out(broker: Broker, tmp_path: Path) -> Non
 
 
 def test_a_backup_of_other_topics_does_not_hide_earlier_states(tmp_path: Path) -> None:
-    """The earlier state has the fact that the topic was compacted."""
+    """The earlier state records that the topic was compacted."""
     earlier, later = BACKUP, BACKUP.replace("2026", "2027")
     orders, users = topic("orders", 1), topic("users", 2)
     stored = (manifest(orders, users), replace(manifest(users), backup=later))

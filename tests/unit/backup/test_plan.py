@@ -54,7 +54,7 @@ def test_objects_of_the_newest_backup_are_reused_before_others() -> None:
     assert reused(proven, listed, 0, 38) == [(0, 10, True), (10, 20, True), (20, 35, False)]
 
 
-def test_objects_below_the_start_are_dropped_and_one_may_begin_before_it() -> None:
+def test_objects_below_the_start_are_dropped_and_one_may_span_it() -> None:
     proven = [stored(0, 10), stored(10, 20), stored(20, 30)]
     assert reused(proven, proven, 15, 30) == [(10, 20, True), (20, 30, True)]
     assert reused([], proven, 15, 30) == [(10, 20, False), (20, 30, False)]
@@ -212,7 +212,7 @@ def test_all_keys_of_a_user_are_in_one_call() -> None:
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
         for number in range(KEYS_A_CALL)
     ]
-    calls = key_calls(keys[1:])  # an odd number: a user of one mechanism, too
+    calls = key_calls(keys[1:])  # an odd number: includes a user of one mechanism
     assert sum(map(len, calls)) == len(keys) - 1
     assert max(map(len, calls)) <= KEYS_A_CALL
     users = [{each.user for each in call} for call in calls]
@@ -229,7 +229,7 @@ def test_chunks_have_a_bounded_number_of_batches() -> None:
 
 
 def test_hostile_objects_are_refused() -> None:
-    """The content has the checksum of its manifest."""
+    """The content matches the checksum of its manifest."""
     whole = stored(0, 10)
     batch = without_records(2, 6)
     assert [end for _, end in chunks_from(batch, whole, 0)] == [6]
@@ -249,7 +249,7 @@ def test_hostile_objects_are_refused() -> None:
 
 
 def with_attribute(batch: bytes, bit: int) -> bytes:
-    """Return a batch with an attribute bit; its CRC is that of the other content."""
+    """Return a batch with another attribute bit and an outdated CRC."""
     found = bytearray(batch)
     found[22] |= bit
     return bytes(found)
