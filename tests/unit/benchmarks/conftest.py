@@ -1,4 +1,4 @@
-"""The benchmarks are no part of the package: found from the top of the checkout."""
+"""Add the top of the checkout to the import path: the benchmarks are not in the package."""
 
 import sys
 from pathlib import Path

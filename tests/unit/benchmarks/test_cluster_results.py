@@ -77,7 +77,7 @@ def test_a_failover_within_its_goal_meets_it() -> None:
         ({1}, {1: 1}, [], "OutcomeUnknown: gone", (1, 0, 0, False)),
     ],
 )
-def test_a_restart_is_clean_only_if_nobody_saw_anything(
+def test_restart_is_clean_only_without_client_errors(
     acknowledged: set[int],
     seen: dict[int, int],
     errors: list[str],
@@ -93,7 +93,7 @@ def test_nothing_sent_meets_no_goal() -> None:
     assert not restart.summary(restart.Sent(), Counter(), reader_error="")["met"]
 
 
-def test_the_page_shows_each_part_and_says_what_was_missed() -> None:
+def test_page_shows_each_part_with_the_missed_goals() -> None:
     rows = [failover.distribution(case, "served", [9.0]) for case in failover.CASES]
     shown = page(
         {
@@ -110,7 +110,7 @@ def test_the_page_shows_each_part_and_says_what_was_missed() -> None:
     assert "at rest with 1,000 partitions | 4.0% | < 5% |" in shown
 
 
-def test_every_part_has_its_place_on_the_page() -> None:
+def test_every_part_has_a_section_on_the_page() -> None:
     from benchmarks.cluster.__main__ import PARTS
 
     named = {section.name for section in SECTIONS}

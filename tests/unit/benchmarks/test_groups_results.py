@@ -18,7 +18,7 @@ MACHINE = {"cores": 2, "cpu": "a processor", "python": "3.11", "build": "plain P
 SIZE = Size(members=2, partitions=5)
 
 
-class Standing:
+class IdleMember:
     """A member that does nothing."""
 
     member_id = ""
@@ -38,25 +38,25 @@ class Standing:
 @pytest.mark.parametrize(
     ("members", "is_settled"),
     [
-        ([Standing(0, 1, 2), Standing(3, 4)], True),
-        ([Standing(0, 1, 2, 3), Standing(4)], False),  # the second has less than its share
-        ([Standing(0, 1, 2), Standing(3)], False),
-        ([Standing(0, 1, 2), Standing(2, 3, 4)], False),
-        ([Standing(0, 1, 2, 3, 4)], False),
+        ([IdleMember(0, 1, 2), IdleMember(3, 4)], True),
+        ([IdleMember(0, 1, 2, 3), IdleMember(4)], False),  # the second has less than its share
+        ([IdleMember(0, 1, 2), IdleMember(3)], False),
+        ([IdleMember(0, 1, 2), IdleMember(2, 3, 4)], False),
+        ([IdleMember(0, 1, 2, 3, 4)], False),
         ([], False),
     ],
 )
-def test_a_group_is_settled_when_everybody_has_a_share_and_nobody_the_same(
-    members: list[Standing], is_settled: bool
+def test_group_is_settled_when_all_members_have_disjoint_shares(
+    members: list[IdleMember], is_settled: bool
 ) -> None:
     present: dict[int, Member] = dict(enumerate(members))
     group = Group(name="g", topic="t", partitions=5, members=present)
     assert group.is_settled(2) is is_settled
 
 
-def test_a_group_that_settles_late_is_waited_for_and_for_one_generation() -> None:
+def test_group_is_awaited_until_it_settles_in_one_generation() -> None:
     async def main() -> None:
-        first, second = Standing(0, 1, 2), Standing(3, 4, generation=2)
+        first, second = IdleMember(0, 1, 2), IdleMember(3, 4, generation=2)
         group = Group(name="g", topic="t", partitions=5, members={1: first, 2: second})
         await group.settled(2)
         waiting = asyncio.ensure_future(group.settled(2, is_even=True))
@@ -69,7 +69,7 @@ def test_a_group_that_settles_late_is_waited_for_and_for_one_generation() -> Non
     asyncio.run(main())
 
 
-def test_members_say_what_the_product_reads() -> None:
+def test_members_send_what_the_broker_reads() -> None:
     assert decode_subscription(subscription("t")).topics == ("t",)
     part = assignment("t", range(3, 6))
     assert decode_assignment(part).partitions == {"t": (3, 4, 5)}
@@ -109,7 +109,7 @@ def copied() -> dict[str, Any]:
     return MACHINE | mirror.summary(mirror.Measured(copies=copies))
 
 
-def test_rows_are_medians_beside_kafkas() -> None:
+def test_rows_are_medians_compared_with_kafka() -> None:
     ratios = {each["what"]: each["ratio"] for each in rebalanced()["compared"]}
     assert ratios == {"classic: one more joins, of Kafka's": 2.0}
     (compared,) = in_a_second()["compared"]
@@ -117,23 +117,23 @@ def test_rows_are_medians_beside_kafkas() -> None:
 
 
 @pytest.mark.parametrize(("more", "met"), [(0.09, True), (0.11, False)])
-def test_members_at_rest_meet_the_goal_by_what_they_add(more: float, met: bool) -> None:
+def test_goal_of_idle_members_counts_their_added_cost(more: float, met: bool) -> None:
     (row,) = at_rest(more)["rows"]
     assert row["met"] is met
 
 
-def test_a_failover_has_a_goal_for_ours_alone() -> None:
+def test_failover_goal_does_not_depend_on_kafka() -> None:
     ours, theirs = failover.summary({OURS.name: [4.0], KAFKA.name: [10.0]})["rows"]
     assert (ours["met"], theirs["met"]) == (False, True)
 
 
-def test_a_mirror_is_beside_each_loop() -> None:
+def test_mirror_is_compared_with_each_loop() -> None:
     ratios = {each["what"].rpartition(" ")[2]: each for each in copied()["compared"]}
     assert (ratios["client"]["ratio"], ratios["client"]["met"]) == (4.0, True)
     assert (ratios["librdkafka"]["ratio"], ratios["librdkafka"]["met"]) == (1.5, False)
 
 
-def test_the_page_shows_each_part_and_says_what_was_missed() -> None:
+def test_page_shows_each_part_with_the_missed_goals() -> None:
     shown = page(
         {
             "groups_rebalance": rebalanced(),

@@ -47,14 +47,14 @@ needs_cc = pytest.mark.skipif(not generator.is_here(), reason=generator.MISSING)
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Compile the programs into a cache of these tests."""
+    """Compile the programs into a cache for these tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUORUMLOG_PEERS", str(tmp_path_factory.mktemp("peers")))
         yield
 
 
 def response(kind: tuple[int, int], fields: dict[str, Any]) -> bytes:
-    """The bytes of an answer from its correlation id on."""
+    """Return the bytes of a response from its correlation id on."""
     from kio.index import load_response_schema
     from kio.serial import entity_writer
 
@@ -76,7 +76,7 @@ def test_batches_of_a_workload_fill_their_size(workload: batches.Workload) -> No
     assert {len(record.value or b"") for record in records} == {workload.value_bytes}
 
 
-def test_the_error_of_a_produce_answer_is_where_the_generator_looks() -> None:
+def test_error_of_a_produce_response_is_at_the_position_of_the_generator() -> None:
     from kio.schema.errors import ErrorCode
 
     part = {"index": 3, "error_code": ErrorCode.not_leader_or_follower, "base_offset": 5}
@@ -86,7 +86,7 @@ def test_the_error_of_a_produce_answer_is_where_the_generator_looks() -> None:
     assert answer[at : at + 2] == struct.pack(">h", 6)
 
 
-def test_error_and_size_of_a_fetch_answer_are_where_the_generator_looks() -> None:
+def test_error_and_size_of_a_fetch_response_are_at_the_positions_of_the_generator() -> None:
     from kio.schema.errors import ErrorCode
 
     part = {
@@ -131,7 +131,7 @@ def load_ceiling(folder: Path, plan_of: Callable[[Leader], batches.Plan]) -> Loa
 
 @needs_cc
 @pytest.mark.slow
-def test_what_is_produced_is_counted_in_whole_batches(tmp_path: Path) -> None:
+def test_produced_records_are_counted_in_whole_batches(tmp_path: Path) -> None:
     made = batches.batches_of(SMALL)
     load = load_ceiling(
         tmp_path,
@@ -144,7 +144,7 @@ def test_what_is_produced_is_counted_in_whole_batches(tmp_path: Path) -> None:
 
 @needs_cc
 @pytest.mark.slow
-def test_what_is_fetched_is_counted_in_whole_batches(tmp_path: Path) -> None:
+def test_fetched_records_are_counted_in_whole_batches(tmp_path: Path) -> None:
     made = batches.batches_of(SMALL)
 
     def plan_of(leader: Leader) -> batches.Plan:
@@ -160,8 +160,8 @@ def test_what_is_fetched_is_counted_in_whole_batches(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def answering(answer: Callable[[int], bytes]) -> Iterator[int]:
-    """A server on a thread that answers each produce request with what is given for its number,
-    behind size and correlation id; yields its port."""
+    """A server on a thread with a scripted response for each produce request, behind size and
+    correlation id. It yields its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -169,7 +169,7 @@ def answering(answer: Callable[[int], bytes]) -> Iterator[int]:
             while True:
                 try:
                     connection, _ = listener.accept()
-                except OSError:  # it is over
+                except OSError:  # the connection ended
                     return
                 with connection, connection.makefile("rb") as requests:
                     while size := requests.read(4):
@@ -188,7 +188,7 @@ def answering(answer: Callable[[int], bytes]) -> Iterator[int]:
 
 
 def good(code: int = 0) -> bytes:
-    """The rest of an answer to a produce request."""
+    """Return the rest of a successful produce response."""
     return bytes(batches.produce_error_at(TOPIC) - 4) + struct.pack(">h", code) + bytes(40)
 
 
@@ -211,7 +211,7 @@ def test_an_error_code_is_no_success() -> None:
 
 @needs_cc
 @pytest.mark.slow
-def test_who_answers_nothing_while_it_is_measured_is_measured_for_longer() -> None:
+def test_measurement_is_extended_if_the_server_does_not_respond() -> None:
     def answer(number: int) -> bytes:
         if number == 0:
             time.sleep(3 * SHORT.measure_s)
@@ -225,7 +225,7 @@ def test_who_answers_nothing_while_it_is_measured_is_measured_for_longer() -> No
 
 @needs_cc
 @pytest.mark.slow
-def test_requests_that_were_due_during_a_stall_pay_for_it() -> None:
+def test_latency_of_requests_due_during_a_stall_includes_it() -> None:
     stall_s, interval_s = 0.1, 0.002
 
     def answer(number: int) -> bytes:
@@ -243,8 +243,8 @@ def test_requests_that_were_due_during_a_stall_pay_for_it() -> None:
 
 @needs_cc
 @pytest.mark.slow
-def test_requests_that_were_due_while_the_generator_stood_still_are_sent_and_counted() -> None:
-    """To the end of the measured time, whatever held it up: a busy machine, too."""
+def test_requests_due_while_the_generator_was_stalled_are_sent_and_counted() -> None:
+    """Up to the end of the measured time, for any cause of the stall, such as a busy machine."""
     interval_s = 0.002
 
     def answer(number: int) -> bytes:
@@ -283,7 +283,7 @@ def test_a_broker_that_hangs_up_is_an_error() -> None:
 def load(
     rate: float, *, cpu_s: float = 1.0, client_cpu_s: float = 0.1, wait_us: int = 1000
 ) -> Load:
-    """A load of one second."""
+    """Return a load of one second."""
     wait = Latency(count=10, p50=wait_us, p90=wait_us, p99=wait_us, p999=wait_us, max=wait_us)
     return Load(
         seconds=1.0,
@@ -323,13 +323,13 @@ CPU: pairs.Goal[Load] = pairs.Goal(
 
 
 def by_round(*rates: float, again: float | None = None) -> pairs.Turns[Load]:
-    """Loads of these rates, a round each."""
+    """Return loads of these rates, one for each round."""
     taken = {number: load(rate) for number, rate in enumerate(rates)}
     return taken if again is None else taken | {pairs.AGAIN: load(again)}
 
 
 def loads() -> throughput.Measured:
-    """Ours at twice and a half of Kafka's rate, and a system that refused a row."""
+    """Return loads at twice and half of Kafka's rate, and a system that refused a row."""
     measured = throughput.Measured()
     for direction in (throughput.PRODUCE, throughput.FETCH):
         for name, rate in ((ours.NAME, 500), (apache_kafka.NAME, 200), (ceiling.NAME, 1000)):
@@ -350,7 +350,7 @@ def test_one_round_has_one_pair_and_no_repetition() -> None:
 
 
 def compared(mine: pairs.Turns[Load], *, rounds: int = ROUNDS, void: str = "") -> dict[str, Any]:
-    """The rates of ours relative to 100 MB/s in each round."""
+    """Compare these rates with 100 MB/s in each round."""
     theirs = by_round(*[100.0] * rounds)
     line = pairs.compare(RATE, mine, theirs, rounds=rounds, void=void)
     assert line is not None

@@ -1,4 +1,4 @@
-"""Curves of cost: where points are drawn, and that the page shows what was measured."""
+"""Cost curves: positions of points, and the charts and tables on the page."""
 
 import xml.etree.ElementTree as ElementTree
 from typing import Any
@@ -27,7 +27,7 @@ def test_an_axis_holds_whole_decades_and_at_least_one() -> None:
     assert [axis.at(value) for value in (1, 10, 100)] == [10, 20, 30]
 
 
-def test_what_grows_as_the_size_does_is_a_straight_line() -> None:
+def test_linear_growth_is_a_straight_line() -> None:
     curve = Curve(name="a cost", points=((1, 10), (10, 100), (100, 1_000)))
     svg = draw([Panel(across="sizes", unit="s", curves=(curve,))], title="A & B")
     line = ElementTree.fromstring(svg).find(f".//{SVG}polyline")
@@ -39,13 +39,13 @@ def test_what_grows_as_the_size_does_is_a_straight_line() -> None:
     assert y3 < y1 < HEIGHT
 
 
-def test_every_axis_is_drawn_with_all_its_costs_also_where_one_was_too_small_to_tell() -> None:
+def test_every_axis_has_all_its_costs_even_unmeasurably_small_ones() -> None:
     for axis in AXES:
         svg = ElementTree.fromstring(draw(list(panels(axis, rows(axis))), title=axis))
         assert len(svg.findall(f".//{SVG}polyline")) == sum(len(names) for names in PANELS.values())
 
 
-def test_the_page_shows_a_picture_an_axis_and_a_column_a_phase() -> None:
+def test_page_has_a_picture_for_each_axis_and_a_column_for_each_phase() -> None:
     phase = dict.fromkeys(ROLLING, 1) | {"name": "one after the other"}
     rolling = {"failures": 10, "phases": [phase, phase | {"name": "at the same time"}]}
     took = {"events": 1, "cpu_s": 1.0, "memory_mib": 1}

@@ -1,4 +1,4 @@
-"""A small cluster whose brokers fail one after the other: what is told of it is what happened."""
+"""The report of a small cluster whose brokers fail in turn matches the events."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def result() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_every_fall_takes_its_share_out_of_the_in_sync_sets_and_it_comes_back(
+def test_every_failure_removes_the_brokers_share_of_the_isr_and_it_returns(
     result: dict[str, Any],
 ) -> None:
     rolled = result["phases"][0]
@@ -33,7 +33,7 @@ def test_a_gap_ends_within_the_session_and_the_moves_are_counted_both_ways(
 
 
 @pytest.mark.slow
-def test_clients_are_answered_all_the_while(result: dict[str, Any]) -> None:
+def test_clients_are_answered_throughout(result: dict[str, Any]) -> None:
     assert result["acknowledged"] >= sum(phase["acknowledged"] for phase in result["phases"]) > 0
 
 

@@ -1,10 +1,10 @@
-"""The page of benchmarks is made of results, and keeps what was measured elsewhere."""
+"""The page of benchmarks is generated from results and keeps those of other machines."""
 
 from benchmarks.page import CHART, PAGE, page
 from benchmarks.pages.kafka_chart import chart
 
 
-def test_a_benchmark_that_did_not_run_here_keeps_its_part_of_the_page() -> None:
+def test_benchmark_that_did_not_run_keeps_its_section() -> None:
     empty = page({})
     text = "## Record codec\n\nAbout it.\n\nIts rows, measured elsewhere.\n\n"
     before, rest = empty.split("## Record codec\n")
@@ -14,7 +14,7 @@ def test_a_benchmark_that_did_not_run_here_keeps_its_part_of_the_page() -> None:
     assert page({}, made) == made
 
 
-def test_a_result_takes_the_place_of_what_the_page_said() -> None:
+def test_result_replaces_the_earlier_one_on_the_page() -> None:
     text = page({}).replace("*Not measured here yet: `python benchmarks/append.py`", "*Old:")
     assert "*Old:" in text
     made = page(

@@ -13,14 +13,14 @@ from benchmarks.raft.processes import cpu_s
 from benchmarks.raft.result import comparison, machine
 
 
-class Hand:
-    """A clock that is set by hand."""
+class ManualClock:
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.s = 0.0
 
     def __call__(self) -> float:
-        """The time."""
+        """Return the time."""
         return self.s
 
 
@@ -35,8 +35,8 @@ def outcome(rate: float, *, p50_ms: float = 1.0, client: float | None = None) ->
     )
 
 
-def test_what_is_answered_before_the_counted_part_is_not_counted() -> None:
-    clock = Hand()
+def test_responses_before_the_measured_part_are_not_counted() -> None:
+    clock = ManualClock()
     work = Work(outstanding=1, seconds=8.0, server_pids=(os.getpid(),), client_pid=os.getpid())
     meter = Meter(work, now_s=clock)
     asked_s = 0.0
@@ -52,8 +52,8 @@ def test_what_is_answered_before_the_counted_part_is_not_counted() -> None:
     assert result.client_cpu_s >= 0.0
 
 
-def test_answers_that_come_together_count_each() -> None:
-    clock = Hand()
+def test_responses_that_arrive_together_count_separately() -> None:
+    clock = ManualClock()
     work = Work(outstanding=100, seconds=4.0, server_pids=(os.getpid(),), client_pid=None)
     meter = Meter(work, now_s=clock)
     while not meter.is_over:
@@ -63,8 +63,8 @@ def test_answers_that_come_together_count_each() -> None:
     assert meter.outcome().client_cpu_s is None
 
 
-def test_an_answer_that_takes_longer_than_the_counted_part_is_waited_for() -> None:
-    clock = Hand()
+def test_response_slower_than_the_measured_part_is_awaited() -> None:
+    clock = ManualClock()
     work = Work(outstanding=1, seconds=4.0, server_pids=(os.getpid(),), client_pid=None)
     meter = Meter(work, now_s=clock)
     clock.s = 4.0 * WARM_SHARE + 10.0
@@ -80,12 +80,12 @@ def test_a_percentile_is_one_of_the_values(share: float, expected: float) -> Non
     assert percentile([float(n) for n in range(1, 11)], share) == expected
 
 
-def test_the_processor_of_a_process_that_computes_is_seen() -> None:
+def test_cpu_time_of_a_busy_process_is_measured() -> None:
     before = cpu_s([os.getpid()])
     turns = 0
     while cpu_s([os.getpid()]) == before:
         turns += 1
-        assert turns < 1_000_000, "nothing is counted"
+        assert turns < 1_000_000, "no CPU time is measured"
 
 
 @pytest.mark.parametrize(
@@ -96,18 +96,18 @@ def test_a_goal_is_met_at_its_bound(goal: str, met: bool) -> None:
     assert figures == {"what": "what", "ratio": 2.0, "goal": goal, "met": met}
 
 
-def test_what_has_no_peer_here_is_not_compared() -> None:
+def test_row_without_a_peer_is_not_compared() -> None:
     assert comparison("what", {"rate": 4.0}, None, of="rate", goal=">= 1.0") is None
 
 
-def test_a_put_is_read_back_as_it_was_written() -> None:
+def test_put_round_trip() -> None:
     key_and_value = fields(put_request(7))
     assert key_and_value[1] == b"k0000007"
     assert len(bytes(key_and_value[2])) == 256
     assert fields(b"\x10" + varint(1 << 63) + b"\x20\x05") == {2: 1 << 63, 4: 5}
 
 
-def test_the_page_has_all_systems_and_says_what_was_missed() -> None:
+def test_page_has_all_systems_with_the_missed_goals() -> None:
     measured = Measured(sync_ms=[0.5], failures=["etcd: a put was refused"])
     measured.outcomes = {
         ("quorumlog", "stream, gathered", 1000): [outcome(8000, client=0.5)],
@@ -140,7 +140,7 @@ def test_the_page_has_the_failovers_as_distributions() -> None:
     assert f"| SIGTERM, default time-outs | {figures} | < 0.3 (missed) |" in text
 
 
-def test_the_commands_on_the_page_are_those_that_there_are() -> None:
+def test_commands_on_the_page_exist() -> None:
     commands = {section.name: section.command for section in SECTIONS}
     assert commands["raft"] == "python -m benchmarks.raft"
     assert commands["raft_failover"] == "python -m benchmarks.raft.failover"

@@ -1,4 +1,4 @@
-"""The client that benchmarks speak gRPC with, against gRPC's own server."""
+"""The gRPC client of the benchmarks, with gRPC's own server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -10,16 +10,16 @@ import pytest
 from benchmarks.raft.wire import Connection
 from grpc import aio
 
-WINDOW = 65_535  # of a stream, before the server gives more
+WINDOW = 65_535  # of a stream, before the server sends more
 
 
-class Asked:
-    """A connection with what came on it."""
+class RecordingClient:
+    """A connection that records its responses."""
 
     def __init__(self, method: str, *, ends: int) -> None:
         self.answers: dict[int, list[bytes]] = {}
         self.ended: dict[int, bool] = {}
-        self.next_call: Callable[[int], bytes] | None = None  # what to ask when one has ended
+        self.next_call: Callable[[int], bytes] | None = None  # calls to start when one has ended
         self._ends = ends
         self._over = asyncio.get_running_loop().create_future()
         self.connection = Connection(
@@ -27,7 +27,7 @@ class Asked:
         )
 
     async def all_over(self) -> None:
-        """Wait until as many calls as were expected have ended."""
+        """Wait until the expected number of calls have ended."""
         await self._over
         self.connection.close()
 
@@ -48,10 +48,10 @@ class Asked:
 
 
 class Handlers(grpc.GenericRpcHandler):
-    """/t/Turn turns a message round, /t/Each each of a stream; /t/Not refuses."""
+    """Handlers: /t/Turn reverses a message, /t/Each each one of a stream, /t/Not refuses."""
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
-        """The handler of a method."""
+        """Return the handler of a method."""
 
         async def turn(request: bytes, context: Any) -> bytes:
             return request[::-1]
@@ -72,13 +72,13 @@ class Handlers(grpc.GenericRpcHandler):
 
 
 @asynccontextmanager
-async def asked(method: str, *, ends: int) -> AsyncIterator[Asked]:
+async def asked(method: str, *, ends: int) -> AsyncIterator[RecordingClient]:
     """A connection to a server."""
     server = aio.server()
     server.add_generic_rpc_handlers((Handlers(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    it = Asked(method, ends=ends)
+    it = RecordingClient(method, ends=ends)
     try:
         await asyncio.get_running_loop().create_connection(lambda: it.connection, "127.0.0.1", port)
         yield it
@@ -110,7 +110,7 @@ def test_each_of_many_calls_at_once_gets_its_own_answer() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, WINDOW, WINDOW + 1, 1 << 20])
-def test_messages_larger_than_frames_and_windows_come_whole(size: int) -> None:
+def test_messages_larger_than_frames_and_windows_arrive_whole(size: int) -> None:
     async def main() -> None:
         async with asked("/t/Each", ends=1) as it:
             stream = it.connection.open()
@@ -138,7 +138,7 @@ def test_a_refused_call_has_failed() -> None:
     run(main)
 
 
-def test_a_call_may_be_made_when_another_one_ends() -> None:
+def test_call_can_start_at_the_end_of_another() -> None:
     async def main() -> None:
         async with asked("/t/Turn", ends=3) as it:
             it.next_call = lambda number: b"%d." % number
