@@ -1,4 +1,4 @@
-"""A node that the tests of a file share, and a topic for each of them."""
+"""A node shared by the tests of a file, and a topic name for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +22,6 @@ def address(folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name of the test's own."""
+    """A topic name for one test."""
     name: str = request.node.name
     return name.replace("[", ".").replace("]", "")[:200]

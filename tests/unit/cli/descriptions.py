@@ -7,7 +7,7 @@ from quorumlog.clients.admin.groups import Group, GroupOffset
 
 
 def partition(**fields: Any) -> Partition:
-    """A partition of three replicas, two in sync, except for `fields`."""
+    """Return a partition of three replicas, two in sync, overridden by `fields`."""
     defaults: dict[str, Any] = {
         "partition": 0,
         "leader": 1,
@@ -26,12 +26,12 @@ def partition(**fields: Any) -> Partition:
 
 
 def lone_partition(number: int = 0) -> Partition:
-    """A partition with one replica."""
+    """Return a partition with one replica."""
     return partition(partition=number, replicas=(1,), isr=(1,), min_isr=1)
 
 
 def group(*offsets: GroupOffset, **fields: Any) -> Group:
-    """A classic group without members, except for `fields`."""
+    """Return a classic group without members, overridden by `fields`."""
     defaults: dict[str, Any] = {
         "name": "g",
         "type": "classic",

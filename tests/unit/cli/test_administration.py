@@ -1,4 +1,4 @@
-"""Where partitions are, the cluster's configs and features: commands against a real node."""
+"""Commands for placement, cluster configs and features, with a real node."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from tests.kit.command import invoke, succeed
 
 
-def test_a_topic_is_made_as_assigned_and_grows(address: str, topic: str) -> None:
+def test_topic_is_created_as_assigned_and_grows(address: str, topic: str) -> None:
     succeed("topics", "create", topic, "--assignments", "1/1", address=address)
     said = succeed("topics", "alter", topic, "-p", "3", "--validate-only", address=address)
     assert said == f"Topic {topic} would have 3 partitions.\n"
@@ -57,7 +57,7 @@ def test_a_topic_is_made_as_assigned_and_grows(address: str, topic: str) -> None
         (("brokers", "unregister", "9"), 1, "broker 9 is not registered"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_the_remedy(
+def test_invalid_arguments_are_refused_with_the_remedy(
     address: str, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     refused = invoke(*arguments, address=address)
@@ -65,7 +65,7 @@ def test_what_cannot_be_meant_is_refused_with_the_remedy(
     assert said in " ".join(refused.stderr.replace("│", " ").split())
 
 
-def test_the_state_of_partitions_is_counted_and_told(address: str, topic: str) -> None:
+def test_states_of_partitions_are_counted_and_listed(address: str, topic: str) -> None:
     succeed("topics", "create", topic, "-p", "2", address=address)
     said = succeed("partitions", "status", topic, address=address)
     assert said == "2 partitions: all healthy.\n"
@@ -96,7 +96,7 @@ def test_wait_returns_once_all_partitions_are_in_sync(address: str, topic: str) 
     assert found == {"in_sync": True, "partitions": []}
 
 
-def test_moves_are_planned_begun_and_refused_by_the_partition(
+def test_reassignments_are_planned_started_and_refused_by_partition(
     address: str, topic: str, tmp_path: Path
 ) -> None:
     succeed("topics", "create", topic, "-p", "2", address=address)
@@ -122,14 +122,14 @@ def test_moves_are_planned_begun_and_refused_by_the_partition(
     ]
 
 
-def test_an_election_that_changes_nothing_is_done(address: str, topic: str) -> None:
+def test_election_without_a_change_succeeds(address: str, topic: str) -> None:
     succeed("topics", "create", topic, address=address)
     for arguments in ((topic, "-p", "0"), (topic, "-p", "0", "--unclean"), ()):
         said = succeed("partitions", "elect-leader", *arguments, address=address)
         assert said == "Nothing to do.\n"
 
 
-def test_configs_of_the_cluster_are_set_shown_and_given_back(address: str) -> None:
+def test_configs_of_the_cluster_are_set_shown_and_reset(address: str) -> None:
     name = "replication.throttled.rate"
     alter, describe = ("configs", "alter", "--cluster"), ("configs", "describe", "--cluster")
     said = succeed(*alter, "--set", f"{name}=50MiB", address=address)
@@ -161,7 +161,7 @@ def test_features_are_listed_and_updated(address: str) -> None:
         (("fenced", "1"), "Broker 1 is not fenced.\n"),
     ],
 )
-def test_what_is_in_order_is_said_to_be(
+def test_healthy_objects_are_reported_as_healthy(
     address: str, arguments: tuple[str, ...], said: str
 ) -> None:
     assert succeed("explain", *arguments, address=address) == said
@@ -176,7 +176,7 @@ def test_explanations_are_one_object_each_for_programs(address: str) -> None:
     assert invoke("explain", "not-isr", "-p", "0", address=address).exit_code == 2
 
 
-def test_brokers_tell_where_kafka_clients_connect(address: str) -> None:
+def test_brokers_list_the_addresses_for_kafka_clients(address: str) -> None:
     (listed,) = json.loads(succeed("brokers", "list", "-o", "json", address=address))
     output = listed["kafka"]["PLAINTEXT"]
     assert output.startswith("127.0.0.1:")

@@ -1,4 +1,4 @@
-"""`quorumlog backup` against real nodes: creates, lists, verifies, restores, deletes, refuses."""
+"""`quorumlog backup` with real nodes: create, list, verify, restore, delete, refusals."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def run(*words: str, address: str = "") -> tuple[int, Any]:
-    """Run `quorumlog backup ... -o json`; return the exit code and the result or error."""
+    """Run `quorumlog backup ... -o json`. Return the exit code and the result or error."""
     result = invoke("backup", *words, "-o", "json", address=address)
     if result.exit_code:
         return result.exit_code, json.loads(result.stderr.splitlines()[-1])
@@ -55,7 +55,7 @@ def restore(address: str, store: Path, *more: str) -> tuple[int, Any]:
 
 
 def rows(address: str, topic: str) -> list[dict[str, object]]:
-    """Every record of a topic, with its offset, time, key and headers."""
+    """Return every record of a topic with its offset, time, key and headers."""
     read = succeed("consume", topic, "--until-end", "-o", "json", address=address)
     found = [{**row, "topic": ""} for row in json_lines(read)]
     return sorted(found, key=lambda row: (str(row["partition"]), int(str(row["offset"]))))
@@ -70,7 +70,7 @@ def write(address: str, topic: str, count: int, *, size: int = 100) -> None:
     succeed("produce", topic, "--format", "json", address=address, stdin=lines)
 
 
-def test_a_backup_has_records_offsets_configs_and_groups(
+def test_backup_has_records_offsets_configs_and_groups(
     address: str, target: str, topic: str, store: Path
 ) -> None:
     succeed(
@@ -146,10 +146,10 @@ def test_a_second_backup_stores_new_records_only(
     assert objects(store) == []
 
 
-def test_compaction_between_backups_brings_no_deleted_key_back(
+def test_compaction_between_backups_restores_no_deleted_key(
     address: str, target: str, topic: str, store: Path
 ) -> None:
-    """The object of the first backup has the record; the log has neither it nor its tombstone."""
+    """The first backup's object has the record; the log has neither it nor its tombstone."""
     configs = {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0",
@@ -184,7 +184,7 @@ def test_compaction_between_backups_brings_no_deleted_key_back(
     assert "gone" not in {row["key"] for row in rows(target, topic)}
 
 
-def test_damage_is_found_and_nothing_is_half_restored_silently(
+def test_damage_is_found_and_partial_restores_are_reported(
     address: str, target: str, topic: str, store: Path
 ) -> None:
     succeed("topics", "create", topic, "--partitions", "2", address=address)
@@ -209,7 +209,7 @@ def test_damage_is_found_and_nothing_is_half_restored_silently(
     assert damaged.name in said["message"]
     refused = invoke("produce", topic, address=target, stdin="x\n")
     assert refused.exit_code != 0
-    assert made["backup"] in refused.output  # it is half restored
+    assert made["backup"] in refused.output  # the topic is partly restored
     damaged.write_bytes(content)
     code, said = restore(target, store)
     assert (code, said["error"]) == (1, "TOPIC_ALREADY_EXISTS")
@@ -217,7 +217,7 @@ def test_damage_is_found_and_nothing_is_half_restored_silently(
     code, said = restore(target, store, "--resume")
     assert code == 0, said
     assert rows(target, topic) == rows(address, topic)
-    code, said = restore(target, store, "--resume")  # everything is there already
+    code, said = restore(target, store, "--resume")  # everything is restored already
     assert (code, said["topics_restored"]) == (0, 1), said
 
 
@@ -266,7 +266,7 @@ def test_a_backup_continues_after_a_full_disk(address: str, topic: str, tmp_path
         )
         subprocess.run(["mount", "-o", "remount,size=100m", str(folder)], check=True)
         code, said = run("delete", "--from", str(folder / "store"), "--keep", "1", "--yes")
-        assert (code, said["error"]) == (1, "BACKUP_INCOMPLETE")  # its objects are still of use
+        assert (code, said["error"]) == (1, "BACKUP_INCOMPLETE")  # its objects are still used
         code, said = run(*words, address=address)
         assert code == 0, said
         assert 0 < said["bytes_stored"] < said["bytes"]

@@ -1,4 +1,4 @@
-"""The command line against a real node: what it prints, and how it ends."""
+"""The command line with a real node: output and exit codes."""
 
 import json
 import os
@@ -72,7 +72,9 @@ def test_the_first_records_of_a_topic_are_deleted(address: str, topic: str) -> N
     assert succeed("consume", topic, "-e", address=address) == ""
 
 
-def test_a_topic_that_exists_names_the_option_that_takes_it(address: str, topic: str) -> None:
+def test_error_for_an_existing_topic_names_the_option_that_accepts_it(
+    address: str, topic: str
+) -> None:
     made = succeed("topics", "create", topic, address=address)
     assert made == f"Topic {topic} has 1 partition with 1 replica.\n"
     result = invoke("topics", "create", topic, address=address)
@@ -103,7 +105,7 @@ def test_tables_are_for_people(address: str, topic: str) -> None:
 # --- produce and consume -------------------------------------------------------------------------
 
 
-def test_lines_become_records_and_come_back(address: str, topic: str) -> None:
+def test_lines_become_records_and_are_consumed(address: str, topic: str) -> None:
     succeed("topics", "create", topic, address=address)
     report = json.loads(
         succeed("produce", topic, "-o", "json", address=address, stdin="one\ntwo\r\n\nfour")
@@ -113,7 +115,7 @@ def test_lines_become_records_and_come_back(address: str, topic: str) -> None:
     assert succeed("consume", topic, "-e", address=address) == "one\ntwo\n\nfour\n"
 
 
-def test_records_are_json_by_contract(address: str, topic: str) -> None:
+def test_json_format_of_records(address: str, topic: str) -> None:
     succeed("topics", "create", topic, address=address)
     stdin = b"k=v\n=\xff\n"
     options = ["--key-separator", "=", "-H", "h=1"]
@@ -127,7 +129,7 @@ def test_records_are_json_by_contract(address: str, topic: str) -> None:
     ]
 
 
-def test_verbose_says_where_each_line_is(address: str, topic: str) -> None:
+def test_verbose_prints_the_offset_of_each_line(address: str, topic: str) -> None:
     succeed("topics", "create", topic, "-p", "3", address=address)
     stdin = '{"id": "a", "n": 1}\n{"id": 7}\n{"id": null}\n'
     options = ["--key-field", "id", "--partition", "2", "-v"]
@@ -142,7 +144,9 @@ def test_verbose_says_where_each_line_is(address: str, topic: str) -> None:
     assert [line.split("\t")[:2] for line in text.splitlines()] == [["2", "1"], ["2", "2"]]
 
 
-def test_a_file_is_read_and_a_missing_one_is_told(address: str, topic: str, tmp_path: Path) -> None:
+def test_file_is_read_and_a_missing_one_is_reported(
+    address: str, topic: str, tmp_path: Path
+) -> None:
     succeed("topics", "create", topic, address=address)
     file = tmp_path / "lines"
     file.write_text("x\ny\n")
@@ -152,7 +156,7 @@ def test_a_file_is_read_and_a_missing_one_is_told(address: str, topic: str, tmp_
     assert "cannot be read: No such file" in result.stderr
 
 
-def test_lines_that_fail_are_named_and_the_exit_code_says_so(address: str, topic: str) -> None:
+def test_failed_lines_are_listed_and_set_the_exit_code(address: str, topic: str) -> None:
     succeed("topics", "create", topic, "-c", "max.message.bytes=1000", address=address)
     stdin = "a:1\nno separator\n" + "b:" + "x" * 2_000 + "\nc:3\n"
     result = invoke("produce", topic, "--key-separator", ":", address=address, stdin=stdin)
@@ -218,7 +222,7 @@ def test_consume_waits_for_more_until_it_is_interrupted(address: str, topic: str
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_ends_a_table_as_quietly(address: str, topic: str) -> None:
+def test_closed_pipe_ends_a_table_quietly(address: str, topic: str) -> None:
     succeed("topics", "create", topic, address=address)
     reader, writer = os.pipe()
     os.close(reader)
@@ -373,7 +377,7 @@ def test_storage_is_formatted_once_for_one_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_dev_says_where_it_is_and_stops_in_order(tmp_path: Path) -> None:
+def test_dev_prints_its_addresses_and_stops_in_order(tmp_path: Path) -> None:
     with start_dev(tmp_path / "data") as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("quorumlog is ready: grpc 127.0.0.1:")
@@ -457,7 +461,7 @@ def test_help_loads_neither_the_network_nor_tables(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_version_is_the_packages() -> None:
+def test_version_is_that_of_the_package() -> None:
     from quorumlog import __version__
 
     result = invoke("--version")
@@ -465,7 +469,7 @@ def test_version_is_the_packages() -> None:
 
 
 def commands() -> list[tuple[str, ...]]:
-    """Return every command of the tree, by its words."""
+    """Return every command of the tree by its words."""
     found: list[tuple[str, ...]] = []
 
     def walk(command: Any, words: tuple[str, ...]) -> None:
@@ -479,7 +483,7 @@ def commands() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_every_command_says_what_it_does_and_refuses_what_it_does_not_know(
+def test_every_command_has_a_help_and_refuses_unknown_options(
     words: tuple[str, ...],
 ) -> None:
     for flag in ("--help", "-h"):
@@ -494,7 +498,7 @@ def test_every_command_says_what_it_does_and_refuses_what_it_does_not_know(
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_every_option_has_a_help_of_its_own(words: tuple[str, ...]) -> None:
+def test_every_option_has_its_own_help(words: tuple[str, ...]) -> None:
     command: Any = get_command(app)
     for word in words:
         command = command.commands[word]
@@ -508,7 +512,7 @@ def test_a_mistyped_command_names_the_nearest() -> None:
     assert "--acks" in invoke("produce", "t", "--ack", "all").stderr
 
 
-def test_an_unforeseen_error_is_one_line_that_names_the_way_to_its_traceback(
+def test_unexpected_error_is_one_line_that_names_the_option_for_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from quorumlog.cli.failures import print_unexpected

@@ -12,7 +12,7 @@ import quorumlog
 
 @pytest.fixture
 def staged(address: str, topic: str) -> Iterator[quorumlog.Log]:
-    """A client, and a name, like the topic, with batch 3 committed and an attempt of batch 4."""
+    """A client and a name, equal to the topic, with batch 3 committed and an attempt of batch 4."""
     with quorumlog.connect(address) as log:
         log.admin.create_topic(topic)
         for number in (3, 4):
@@ -47,7 +47,7 @@ def test_names_are_listed_and_described(address: str, topic: str, staged: quorum
     assert "\nPartitions that readers wait for:\n" in text
 
 
-def test_attempts_are_transactions_and_a_stage_ends_by_its_name(
+def test_attempts_are_listed_as_transactions_and_aborted_by_name(
     address: str, topic: str, staged: quorumlog.Log
 ) -> None:
     listed = json.loads(succeed("transactions", "list", "-o", "json", address=address))

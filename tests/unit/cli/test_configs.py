@@ -1,4 +1,4 @@
-"""`configs`, `brokers`, `cluster` and `config show`: what they print, refuse, and where from."""
+"""`configs`, `brokers`, `cluster` and `config show`: output, refusals and sources of settings."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    """The gRPC address of a node of a file, a variable and a flag."""
+    """The gRPC address of a node configured by a file, a variable and a flag."""
     file = folder / "node.toml"
     file.write_text(
         f'data.dir = "{folder}/data"\n[listeners]\ngrpc = "127.0.0.1:0"\n'
@@ -51,7 +51,7 @@ def address(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No variable, no file and no umask of whoever runs the tests."""
+    """Isolate the tests from the variables, files and umask of the user who runs them."""
     umask = os.umask(0o022)
     for name in known_variables():
         monkeypatch.delenv(name, raising=False)
@@ -114,7 +114,7 @@ def test_an_empty_cleanup_policy_is_set_and_described(address: str) -> None:
     assert altered["configs"] == {"cleanup.policy": "delete,compact"}
 
 
-def test_validation_alone_changes_nothing(address: str) -> None:
+def test_validation_changes_nothing(address: str) -> None:
     assert invoke("topics", "create", "b", address=address).exit_code == 0
     result = invoke(
         "configs", "alter", "b", "--set", "retention.ms=1", "--validate-only", address=address
@@ -134,7 +134,7 @@ def test_validation_alone_changes_nothing(address: str) -> None:
         (["--delete", "nothing.like"], "unknown topic config 'nothing.like'"),
     ],
 )
-def test_a_wrong_change_is_one_sentence_with_the_remedy(
+def test_invalid_change_is_one_sentence_with_the_remedy(
     address: str, arguments: list[str], sentence: str
 ) -> None:
     assert invoke("topics", "create", "c", "--if-not-exists", address=address).exit_code == 0
@@ -157,13 +157,13 @@ def test_a_wrong_change_is_one_sentence_with_the_remedy(
         ["config", "show", "--bootstrap", "h:1"],
     ],
 )
-def test_a_command_that_says_too_little_or_too_much_is_a_usage_error(arguments: list[str]) -> None:
+def test_missing_or_excess_arguments_are_a_usage_error(arguments: list[str]) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 2, result.output
     assert "Usage: " in result.stderr
 
 
-def test_a_topic_that_does_not_exist_is_told(address: str) -> None:
+def test_unknown_topic_is_reported(address: str) -> None:
     for command in (["describe", "no-such"], ["alter", "no-such", "--set", "retention.ms=1"]):
         result = invoke("configs", *command, address=address)
         assert (result.exit_code, result.stdout) == (1, "")
@@ -173,7 +173,7 @@ def test_a_topic_that_does_not_exist_is_told(address: str) -> None:
 # --- brokers -------------------------------------------------------------------------------------
 
 
-def test_a_brokers_settings_say_where_each_was_set(address: str, folder: Path) -> None:
+def test_settings_of_a_broker_have_their_sources(address: str, folder: Path) -> None:
     found = by_name(read("configs", "describe", "--broker", "1", "--changed", address=address))
     places = {name: (row["value"], row["source"], row["place"]) for name, row in found.items()}
     assert places == {
@@ -220,7 +220,7 @@ def test_the_cluster_is_described(address: str) -> None:
 # --- config show ---------------------------------------------------------------------------------
 
 
-def test_every_setting_of_a_node_is_shown_with_where_it_comes_from(
+def test_every_setting_of_a_node_is_shown_with_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "n.toml").write_text('[data]\ndir = "/d"\n')
@@ -250,7 +250,7 @@ def test_a_setting_that_is_missing_is_shown_as_missing() -> None:
     assert "required" in invoke("config", "show").stdout
 
 
-def test_what_a_node_would_refuse_is_refused(tmp_path: Path) -> None:
+def test_settings_that_a_node_refuses_are_refused(tmp_path: Path) -> None:
     (tmp_path / "n.toml").write_text('data.dir = "/d"\nlisteners.grpc = "0.0.0.0:1"\n')
     result = invoke("config", "show", "--config", "n.toml")
     assert result.exit_code == 1
@@ -263,7 +263,7 @@ def test_what_a_node_would_refuse_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flag", [True, False])
 @pytest.mark.parametrize("environment", [True, False])
 @pytest.mark.parametrize("file", [None, "named", "here", "home"])
-def test_the_command_line_has_one_order_of_places(
+def test_command_line_settings_have_one_order_of_sources(
     flag: bool,
     environment: bool,
     file: str | None,
@@ -278,7 +278,7 @@ def test_the_command_line_has_one_order_of_places(
             "home": tmp_path / "xdg" / "quorumlog" / "config.toml",
         }
         for at, (name, path) in enumerate(places.items()):
-            if at >= list(places).index(file):  # those behind it lose
+            if at >= list(places).index(file):  # later sources are ignored
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(f'node.id = 5\n[client]\nbootstrap = "{name}:1"\n')
         if file == "named":
@@ -328,7 +328,7 @@ def test_file_of_the_current_folder_that_another_user_can_write_is_refused(
     assert result.exit_code == 1
     assert f"{file}: another user can write" in result.stderr
     assert remedy in result.stderr
-    monkeypatch.setenv("QUORUMLOG_CONFIG", "quorumlog.toml")  # the caller's choice
+    monkeypatch.setenv("QUORUMLOG_CONFIG", "quorumlog.toml")  # the user's choice
     assert by_name(read("config", "show", "--client"))["bootstrap"]["value"] == "foreign:1"
 
 
@@ -341,7 +341,7 @@ def test_file_of_the_current_folder_that_another_user_can_write_is_refused(
         ("[client\n", "quorumlog.toml is not TOML"),
     ],
 )
-def test_a_wrong_file_is_one_sentence_with_its_line(
+def test_invalid_file_is_one_sentence_with_its_line(
     text: str, sentence: str, tmp_path: Path
 ) -> None:
     (tmp_path / "quorumlog.toml").write_text(text)
@@ -426,16 +426,14 @@ def test_wrong_context_is_one_sentence(
     assert sentence in result.stderr
 
 
-def test_a_file_that_is_named_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_file_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUORUMLOG_CONFIG", "/no/such.toml")
     result = invoke("config", "show", "--client")
     assert result.exit_code == 1
     assert "/no/such.toml (named by QUORUMLOG_CONFIG) cannot be read" in result.stderr
 
 
-def test_a_variable_that_nothing_reads_is_told_once(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_variable_is_reported_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUORUMLOG_BOOTSTRP", "h:1")
     output = (
         "quorumlog: warning: environment variable QUORUMLOG_BOOTSTRP is not known and was ignored;"

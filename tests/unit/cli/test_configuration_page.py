@@ -1,4 +1,4 @@
-"""docs/configuration.md is what the tables of settings say today."""
+"""docs/configuration.md matches the tables of settings."""
 
 import re
 from dataclasses import fields
@@ -17,7 +17,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
 def rows(page: str) -> dict[str, list[str]]:
-    """The cells of every row of the tables of nodes, topics and the command line, by name."""
+    """Return the cells of every row of the tables of nodes, topics and the command line, by
+    name."""
     part = page.partition("## A node")[2].partition("## A Python client")[0]
     cells = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
     return {row[0].strip("`"): row for row in cells}
@@ -39,14 +40,14 @@ def test_every_setting_has_one_row() -> None:
     assert {len(row) for row in found.values()} == {4, 5}
 
 
-def test_every_setting_of_the_python_clients_is_there() -> None:
+def test_every_setting_of_the_python_clients_is_listed() -> None:
     part = configuration_page().partition("## A Python client")[2]
     for kind in (ClientConfig, ProducerConfig, ConsumerConfig):
         for each in fields(kind):
             assert f"\n| `{each.name}` | " in part, each.name
 
 
-def test_every_value_that_the_page_offers_is_taken_and_every_other_refused() -> None:
+def test_every_value_of_the_page_is_accepted_and_others_are_refused() -> None:
     for name, row in rows(configuration_page()).items():
         if name not in TOPIC_CONFIGS or not row[2].startswith("`"):
             continue

@@ -1,4 +1,4 @@
-"""Modules in the current folder of a child process, which another user may have put there."""
+"""Child processes import no module of their current folder, where another user may put it."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`quorumlog doctor`: its diagnoses, and its exit code on real nodes."""
+"""`quorumlog doctor`: its diagnoses, and its exit code with real nodes."""
 
 import json
 import resource
@@ -83,7 +83,7 @@ def members(*heard_ms: int | None, leader: int | None = 1) -> Quorum:
         (members(0, 9), WARNING, "2 voters: it stops if either fails"),
     ],
 )
-def test_a_quorum_without_a_spare_voter_is_found(
+def test_quorum_without_fault_tolerance_is_found(
     found: Quorum, severity: Urgency, words: str
 ) -> None:
     ((worst, text),) = shown(quorum(found))
@@ -91,7 +91,7 @@ def test_a_quorum_without_a_spare_voter_is_found(
     assert words in text
 
 
-def test_a_whole_quorum_of_one_or_three_is_healthy() -> None:
+def test_complete_quorum_of_one_or_three_is_healthy() -> None:
     assert shown(quorum(members(0))) == []
     assert shown(quorum(members(0, 9, 20))) == []
 

@@ -1,4 +1,4 @@
-"""What is said of replicas, partitions and brokers that are not as they should be."""
+"""Findings about unhealthy replicas, partitions and brokers."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def broker(number: int, **fields: Any) -> Broker:
 
 
 def brokers(**fields: Any) -> dict[int, Broker]:
-    """Three, the last of which is as said."""
+    """Return three brokers, the last one with these fields."""
     return {1: broker(1), 2: broker(2), 3: broker(3, **fields)}
 
 
@@ -86,7 +86,7 @@ def described(reason: str = "", error: QuorumlogError | None = None) -> Partitio
         (partition(), described(""), brokers(), ["has just joined the ISR"]),
     ],
 )
-def test_a_replica_out_of_sync_is_told_with_its_reason_and_the_remedy(
+def test_replica_out_of_sync_is_reported_with_its_reason_and_the_remedy(
     state: Partition, seen: PartitionReplicas | None, known: dict[int, Broker], words: list[str]
 ) -> None:
     finding = next(iter(not_in_sync("t", state, seen, known)))
@@ -96,7 +96,7 @@ def test_a_replica_out_of_sync_is_told_with_its_reason_and_the_remedy(
         assert word in finding.text
 
 
-def test_replicas_in_sync_are_not_spoken_of() -> None:
+def test_replicas_in_sync_are_not_reported() -> None:
     assert list(not_in_sync("t", partition(isr=(1, 2, 3)), None, brokers())) == []
 
 
@@ -129,7 +129,7 @@ def test_replicas_in_sync_are_not_spoken_of() -> None:
         ),
     ],
 )
-def test_a_partition_under_its_min_isr_is_told_with_who_is_missing(
+def test_partition_under_its_min_isr_is_reported_with_the_missing_brokers(
     state: Partition, words: list[str]
 ) -> None:
     finding = under_min_isr("t", state, brokers(fenced=True))
@@ -180,7 +180,7 @@ def test_a_partition_under_its_min_isr_is_told_with_who_is_missing(
         ),
     ],
 )
-def test_a_fenced_broker_is_told_by_what_becomes_of_asking_it(
+def test_fenced_broker_is_reported_with_the_result_of_a_call_to_it(
     state: dict[str, Any], seen: BrokerProbe, words: str
 ) -> None:
     finding = fenced(fencing_cause(broker(3, **state), seen))
@@ -189,7 +189,7 @@ def test_a_fenced_broker_is_told_by_what_becomes_of_asking_it(
     assert words in finding.text
 
 
-def test_a_broker_that_nobody_knows_is_told_with_those_that_are_known() -> None:
+def test_unknown_broker_is_reported_with_the_known_ones() -> None:
     assert "registered brokers: 1, 2." in not_registered(9, [2, 1]).text
     assert "registered brokers: none." in not_registered(9, []).text
 

@@ -1,4 +1,4 @@
-"""`quorumlog groups`, `consume --group` and `explain lag`: what they print, set and refuse."""
+"""`quorumlog groups`, `consume --group` and `explain lag`: output, changes and refusals."""
 
 import json
 import time
@@ -12,7 +12,7 @@ import quorumlog
 
 @pytest.fixture
 def group(address: str, topic: str) -> str:
-    """A group that has read a topic of two partitions, ten records in the first of them."""
+    """A group that has read a topic of two partitions; the first has ten records."""
     succeed("topics", "create", topic, "-p", "2", address=address)
     lines = "".join(f'{{"value": "{number}", "partition": 0}}\n' for number in range(10))
     succeed("produce", topic, "--format", "json", address=address, stdin=lines)
@@ -21,7 +21,7 @@ def group(address: str, topic: str) -> str:
     return topic
 
 
-def test_a_group_is_listed_described_set_back_and_deleted(address: str, group: str) -> None:
+def test_group_is_listed_described_reset_and_deleted(address: str, group: str) -> None:
     listed = json.loads(succeed("groups", "list", "-o", "json", address=address))
     mine = {"group": group, "type": "consumer", "state": "Empty", "protocol_type": "consumer"}
     assert {**mine, "coordinator": 1} in listed
@@ -40,7 +40,7 @@ def test_a_group_is_listed_described_set_back_and_deleted(address: str, group: s
     assert "does not exist" in invoke("groups", "describe", group, address=address).output
 
 
-def test_a_group_that_is_not_is_told_with_the_nearest_whatever_was_asked(
+def test_unknown_group_is_reported_with_the_nearest_name_by_every_command(
     address: str, group: str
 ) -> None:
     for arguments in (
@@ -66,7 +66,7 @@ def test_records_in_a_file_of_columns_are_committed_once_it_is_closed(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_records_that_could_not_be_written_into_a_file_stay_the_groups(
+def test_records_that_could_not_be_written_to_a_file_are_not_committed(
     address: str, group: str, tmp_path: Path, ending: str
 ) -> None:
     succeed("groups", "reset-offsets", group, "--to", "earliest", "--yes", address=address)
@@ -92,7 +92,7 @@ def described(address: str, group: str) -> list[tuple[int, int, int]]:
         (("consume", "t", "--group", "g", "-p", "0"), "remove --partition"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_contradictory_options_are_refused(
     address: str, arguments: tuple[str, ...], said: str
 ) -> None:
     result = invoke(*arguments, address=address)
@@ -100,7 +100,7 @@ def test_what_does_not_go_together_is_refused(
     assert said in " ".join(result.output.replace("│", " ").split())
 
 
-def test_a_member_is_told_of_with_when_it_was_heard_of_last(address: str, group: str) -> None:
+def test_member_is_described_with_its_last_heartbeat(address: str, group: str) -> None:
     with quorumlog.connect(address) as log, log.group_consumer(f"{group}-heard", group):
         found = json.loads(
             succeed("groups", "describe", f"{group}-heard", "-o", "json", address=address)
@@ -112,9 +112,7 @@ def test_a_member_is_told_of_with_when_it_was_heard_of_last(address: str, group:
     assert "heard (ms ago)" in output
 
 
-def test_a_hold_and_one_that_has_ended_are_told_of_in_their_tenses(
-    address: str, group: str
-) -> None:
+def test_active_and_expired_holds_have_their_own_texts(address: str, group: str) -> None:
     now_ms = round(time.time() * 1000)
     holds = f"retention.holds={group}@{now_ms - 5}/5,{group}@{now_ms + 3_600_000}/7"
     succeed("configs", "alter", group, "--set", holds, address=address)

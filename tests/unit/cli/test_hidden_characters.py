@@ -1,4 +1,4 @@
-"""Names that other clients chose, in the output of commands: they cannot control a terminal."""
+"""Names of other clients in the output of commands cannot control a terminal."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`check`, `diff` and `log dump` on real folders: what they print, and how they exit."""
+"""`check`, `diff` and `log dump` on real folders: output and exit codes."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def damage(path: Path) -> None:
-    """Turn the last byte of a file over."""
+    """Flip the last byte of a file."""
     content = bytearray(path.read_bytes())
     content[-1] ^= 0xFF
     path.write_bytes(content)
@@ -71,7 +71,7 @@ def test_an_intact_directory_is_ok(data: Path) -> None:
     assert report["logs"][0]["records"] == 10
 
 
-def test_damage_is_told_with_file_position_offset_and_what_to_do(data: Path) -> None:
+def test_damage_is_reported_with_file_position_offset_and_remedy(data: Path) -> None:
     damage(data / LOG)
     result = invoke("check", str(data))
     assert result.exit_code == 1
@@ -84,7 +84,9 @@ def test_damage_is_told_with_file_position_offset_and_what_to_do(data: Path) -> 
     assert finding["file"].endswith(LOG)
 
 
-def test_a_repair_says_what_it_does_and_cuts_damage_when_asked(data: Path, tmp_path: Path) -> None:
+def test_repair_reports_its_steps_and_truncates_damage_on_request(
+    data: Path, tmp_path: Path
+) -> None:
     (data / "flights-0/leader-epoch-checkpoint").write_text("0\n1\n7 0\n")
     result = invoke("check", str(data), "--repair")
     assert result.exit_code == 0
@@ -114,7 +116,7 @@ def test_a_repair_says_what_it_does_and_cuts_damage_when_asked(data: Path, tmp_p
         (["diff", "{data}", "{data}/none"], 1, "is not a folder"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_a_sentence(
+def test_invalid_requests_are_refused_in_a_sentence(
     data: Path, arguments: list[str], exit_code: int, sentence: str
 ) -> None:
     result = invoke(*(argument.format(data=data) for argument in arguments))
@@ -179,7 +181,7 @@ def metadata_log(data: Path) -> Path:
 
 
 @pytest.mark.parametrize("torn", [b"", b"torn"])
-def test_a_metadata_log_with_a_torn_end_still_says_which_topics_are_compacted(
+def test_metadata_log_with_a_torn_end_still_lists_the_compacted_topics(
     data: Path, torn: bytes
 ) -> None:
     log = metadata_log(data)
@@ -189,8 +191,8 @@ def test_a_metadata_log_with_a_torn_end_still_says_which_topics_are_compacted(
     assert (known.topics is None) == bool(torn)
 
 
-def test_a_reader_of_a_dump_may_go_at_any_row(data: Path) -> None:
-    """As `head` does: that is no trouble with the file."""
+def test_dump_may_be_closed_after_any_row(data: Path) -> None:
+    """As `head` does. This must not be reported as an error of the file."""
 
     command = [sys.executable, "-m", "quorumlog.cli", "log", "dump", str(data / LOG), "--records"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -75,7 +75,8 @@ def test_committed_offset_beyond_the_log_end_is_a_finding() -> None:
 
 
 def group_of_reader(committed: int, *, other: int | None, commit_ms: int, now_ms: int) -> Group:
-    """The member has committed `committed` in t-0 now, and `other` in t-1 at `commit_ms`."""
+    """Return a group whose member committed `committed` in t-0 now, and `other` in t-1 at
+    `commit_ms`."""
     first = GroupOffset(
         topic="t",
         partition=0,
@@ -130,7 +131,7 @@ def test_time_until_a_reader_catches_up_has_two_units() -> None:
     assert text.endswith("it catches up in about 1 h 23 min.")
 
 
-# --- groups without members, as of a streaming query -------------------------------------------
+# --- groups without members, such as those of a streaming query ---------------------------------
 
 
 def group_of_query(committed: int, end: int) -> Group:

@@ -1,4 +1,4 @@
-"""`quorumlog mirror` against real nodes: copies, promotes, shows, refuses."""
+"""`quorumlog mirror` with real nodes: copies, promotion, status, refusals."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def target(other: dict[str, str]) -> str:
-    """The gRPC address of the cluster that is copied to."""
+    """The gRPC address of the target cluster."""
     return other["grpc"]
 
 
@@ -50,10 +50,10 @@ def test_a_topic_is_copied_shown_and_promoted(address: str, target: str, topic: 
 
 
 @pytest.mark.slow
-def test_how_far_a_topic_made_anew_is_says_nothing_of_its_old_copy(
+def test_status_of_a_recreated_topic_does_not_apply_to_its_old_copy(
     address: str, target: str, topic: str
 ) -> None:
-    """Else the old copy would seem to have everything, and be promoted."""
+    """Otherwise the old copy would seem complete and be promoted."""
     succeed("topics", "create", topic, "--partitions", "1", address=address)
     succeed("produce", topic, address=address, stdin="a\nb\n")
     assert mirror(address, target, topic)[0] == 0
@@ -73,10 +73,10 @@ def test_a_mirror_needs_both_sides_and_a_pattern(address: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_topic_is_copied_from_a_kafka_cluster_and_gone_on_with(
+def test_topic_is_copied_from_a_kafka_cluster_and_resumed(
     address: str, other: dict[str, str], topic: str
 ) -> None:
-    """Whoever speaks the Kafka protocol will do: here it is another node of ours."""
+    """Any server of the Kafka protocol will do: here it is another node of this project."""
     pytest.importorskip("confluent_kafka")
     source, there = f"kafka://{other['kafka']}", other["grpc"]
     succeed("topics", "create", topic, "--partitions", "1", address=there)

@@ -28,34 +28,34 @@ def test_lag_is_unknown_then_counted_in_offsets_and_seconds() -> None:
     assert (value(one, "lag_records"), value(one, "copied_bytes_total")) == (0, 70)
 
 
-def test_what_brought_nothing_to_send_is_not_missing() -> None:
+def test_fetches_without_records_to_send_are_not_counted_as_lag() -> None:
     one = progress()
     one.answered(source_start=0, source_end=9, now_ms=1_000)
     one.asked_to = 9
     assert (one.lag, one.is_caught_up) == (0, True)
     one.sent(next_offset=12, end_offset=12)
     one.answered(source_start=0, source_end=12, now_ms=1_000)
-    assert one.lag == 7, "it is under way, and not there"
+    assert one.lag == 7, "it is in flight, not stored"
 
 
-def test_a_large_lag_is_told_to_the_last_offset() -> None:
+def test_large_lag_is_exact() -> None:
     one = progress()
     one.answered(source_start=0, source_end=12_345_678_906, now_ms=1_000)
     assert value(one, "lag_records") == 12_345_678_901
 
 
-def test_a_partition_that_stopped_says_so_and_goes_on_with_nothing() -> None:
+def test_stopped_partition_is_reported_without_records_in_flight() -> None:
     one = progress()
     turn = one.turn
     one.differs_at(4)
     assert (value(one, "stopped"), value(one, "diverged")) == (1, 1)
-    assert one.turn > turn, "what is under way is dropped"
+    assert one.turn > turn, "records in flight are dropped"
     one.failed("late news", 5)
     one.compare_again()
     assert one.state is CopyState.STOPPED
 
 
-def test_a_source_that_ends_early_is_given_time_and_forgiven() -> None:
+def test_source_with_a_lower_end_is_tolerated_for_a_while() -> None:
     one = progress()
     one.compare_again()
     one.ends_before(3, 5, now_ms=1_000)
@@ -65,6 +65,6 @@ def test_a_source_that_ends_early_is_given_time_and_forgiven() -> None:
     one.looked(copy_start=0, copy_end=5, source_start=0, address="a", epoch=2)
     one.compare_again()
     one.ends_before(3, 5, now_ms=20_000)
-    assert one.state is CopyState.COMPARING, "counted anew"
+    assert one.state is CopyState.COMPARING, "counted again"
     one.ends_before(3, 5, now_ms=35_000)
     assert (one.state, one.is_diverged) == (CopyState.STOPPED, True)

@@ -1,4 +1,4 @@
-"""`quorumlog mirror status` where a part of the cluster is away: the rest is shown."""
+"""`quorumlog mirror status` shows the available partitions while part of the cluster is down."""
 
 import asyncio
 import json
@@ -24,8 +24,10 @@ LEADERS = [1, -1, 1, 2]
 
 
 async def shown(runtime: Runtime, *arguments: str) -> str:
-    """What the command says of a cluster of two brokers with one copy, of which one is as it is to
-    be, one has no leader, and one's leader refuses."""
+    """Return the output for a cluster of two brokers with one copy.
+
+    One of its partitions is available, one has no leader, and the leader of one refuses.
+    """
 
     async def cluster(
         request: admin_pb2.DescribeClusterRequest, context: CallContext
@@ -76,7 +78,7 @@ async def shown(runtime: Runtime, *arguments: str) -> str:
     return await asyncio.to_thread(say, "mirror", "status", *arguments, address=listener.address)
 
 
-def test_partitions_that_say_nothing_do_not_hide_the_others() -> None:
+def test_unavailable_partitions_do_not_hide_the_others() -> None:
     async def main(runtime: Runtime) -> None:
         rows = json.loads(await shown(runtime, "-o", "json"))
         assert [row["copied_to"] for row in rows] == [70, None, None, 73]

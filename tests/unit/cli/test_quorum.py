@@ -1,4 +1,4 @@
-"""The commands about the quorum against a node that is all of it: what they print and refuse."""
+"""The quorum commands with a node that is the whole quorum: output and refusals."""
 
 import json
 import re
@@ -23,7 +23,7 @@ ID = re.compile(r"[\w-]{22}")
 
 @pytest.fixture(scope="module")
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The broker's and the controller's address of a node that all tests of this file share."""
+    """The addresses of the broker and the controller of a node shared by the tests of this file."""
     with dev_node(tmp_path_factory.mktemp("quorum") / "data") as found:
         yield found["grpc"], found["controller"]
 
@@ -32,7 +32,7 @@ def invoke(*arguments: str, address: str = "127.0.0.1:9") -> Result:
     return CliRunner().invoke(app, list(arguments), env={"QUORUMLOG_BOOTSTRAP": address})
 
 
-def test_a_broker_and_a_controller_tell_the_same_of_the_quorum(addresses: tuple[str, str]) -> None:
+def test_broker_and_controller_describe_the_quorum_equally(addresses: tuple[str, str]) -> None:
     for address in addresses:
         result = invoke("quorum", "status", "-o", "json", address=address)
         assert result.exit_code == 0, result.output
@@ -59,7 +59,7 @@ def test_a_broker_and_a_controller_tell_the_same_of_the_quorum(addresses: tuple[
         (("transfer", "2"), "VOTER_NOT_FOUND", ""),
     ],
 )
-def test_what_cannot_be_done_is_refused(
+def test_invalid_changes_are_refused(
     addresses: tuple[str, str], arguments: tuple[str, ...], error: str, said: str
 ) -> None:
     result = invoke("quorum", *arguments, "-o", "json", address=addresses[1])
@@ -69,13 +69,13 @@ def test_what_cannot_be_done_is_refused(
     assert said in output["message"]
 
 
-def test_a_transfer_to_the_leader_is_done_already(addresses: tuple[str, str]) -> None:
+def test_transfer_to_the_leader_succeeds_at_once(addresses: tuple[str, str]) -> None:
     result = invoke("quorum", "transfer", "1", address=addresses[0])
     assert result.exit_code == 0, result.output
     assert result.stdout == "Node 1 leads. Voters: 1.\n"
 
 
-def test_a_drawn_id_can_be_a_clusters_and_a_disks(tmp_path: Path) -> None:
+def test_generated_id_is_valid_for_a_cluster_and_a_directory(tmp_path: Path) -> None:
     drawn = [invoke("storage", "random-id").stdout.strip() for _ in range(3)]
     assert len(set(drawn)) == 3
     file = tmp_path / "node.toml"
@@ -89,7 +89,7 @@ def test_a_drawn_id_can_be_a_clusters_and_a_disks(tmp_path: Path) -> None:
     assert json.loads(invoke("storage", "random-id", "-o", "json").stdout)["id"]
 
 
-def test_the_flags_of_format_say_who_votes(tmp_path: Path) -> None:
+def test_flags_of_format_set_the_voters(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(f'data.dir = "{tmp_path / "data"}"\n')
     for flags, said in (
@@ -149,17 +149,15 @@ def test_a_node_that_waits_for_the_others_stops_in_order(
         (("bootstrap",), "has no cluster"),
     ],
 )
-def test_a_cluster_that_is_not_there_is_refused(
-    tmp_path: Path, arguments: tuple[str, ...], said: str
-) -> None:
+def test_missing_cluster_is_refused(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     result = invoke("cluster", *arguments, "--data-dir", str(tmp_path / "none"))
     assert result.exit_code == 1
     assert said in result.stderr
     assert not (tmp_path / "none").exists()
 
 
-def test_dev_refuses_to_form_another_quorum_than_it_is_told_of(tmp_path: Path) -> None:
-    """It would form one of its own, and say nothing."""
+def test_dev_refuses_settings_of_another_quorum(tmp_path: Path) -> None:
+    """It would form its own quorum without a message."""
     data_dir = tmp_path / "data"
     voters = f"controller.voters=2@127.0.0.1:9:{'A' * 21}Q"
     arguments = ("--data-dir", str(data_dir), "--controller-port", "9", "--set", voters)

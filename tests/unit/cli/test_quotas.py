@@ -1,4 +1,4 @@
-"""`quorumlog quotas`: what it sets, shows and refuses."""
+"""`quorumlog quotas`: changes, output and refusals."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_quotas_are_set_shown_and_deleted(address: str) -> None:
     assert nothing == "No quotas are set; clients are not limited.\n"
 
 
-def test_a_look_sets_nothing(address: str) -> None:
+def test_validation_sets_nothing(address: str) -> None:
     change = (*ALTER, "--user", "bob", "--set", "producer_byte_rate=1")
     said = succeed(*change, "--validate-only", address=address)
     assert said == "The change is valid.\n"
@@ -58,7 +58,7 @@ def test_a_look_sets_nothing(address: str) -> None:
         (("--user", "a", "--set", "x=1", "--delete", "x"), "more than once"),
     ],
 )
-def test_wrong_arguments_are_refused_without_a_call(arguments: tuple[str, ...], why: str) -> None:
+def test_invalid_arguments_are_refused_without_a_call(arguments: tuple[str, ...], why: str) -> None:
     result = invoke(*ALTER, *arguments)
     assert result.exit_code == 2
     assert why in " ".join(result.output.split())

@@ -1,4 +1,4 @@
-"""Parsing of input into records, and formatting of records into lines, without a node."""
+"""Parsing of input into records and formatting of records into lines, without a node."""
 
 import json
 from datetime import UTC, datetime
@@ -53,7 +53,7 @@ def refusals(content: bytes, form: InputFormat) -> list[tuple[int, int, str]]:
     ]
 
 
-# --- pieces --------------------------------------------------------------------------------------
+# --- splitting -----------------------------------------------------------------------------------
 
 
 @given(
@@ -61,7 +61,7 @@ def refusals(content: bytes, form: InputFormat) -> list[tuple[int, int, str]]:
     st.sampled_from([b"\n", b"\0", b"ab", b"aab", b"\r\n"]),
     st.integers(1, 9),
 )
-def test_pieces_are_the_same_however_the_input_is_cut(
+def test_pieces_do_not_depend_on_the_chunks_of_the_input(
     parts: list[bytes], delimiter: bytes, chunk: int
 ) -> None:
     content = delimiter.join(parts)
@@ -110,13 +110,13 @@ def test_escapes_stand_for_bytes() -> None:
 # --- lines, raw ----------------------------------------------------------------------------------
 
 
-def test_lines_lose_their_ends_and_nothing_else() -> None:
+def test_lines_lose_only_their_line_ends() -> None:
     content = b"\xef\xbb\xbfa\r\n\n b \n\xff\r\r\nlast"
     values = [value for _, value in sent(content, InputFormat(format=Format.LINES))]
     assert values == [b"a", b"", b" b ", b"\xff\r", b"last"]
 
 
-def test_a_separator_parts_key_and_value_and_a_text_stands_for_null() -> None:
+def test_separator_splits_key_and_value_and_a_text_means_null() -> None:
     form = InputFormat(format=Format.LINES, key_separator=b"::", null_value=b"-")
     assert sent(b"a::1\n-::x::y\nk::-\n::\n", form) == [
         (b"a", b"1"),
@@ -127,7 +127,7 @@ def test_a_separator_parts_key_and_value_and_a_text_stands_for_null() -> None:
     assert refusals(b"a::1\nb:2\n", form) == [(2, 2, "no key separator '::'")]
 
 
-def test_members_of_a_json_line_give_key_and_time() -> None:
+def test_members_of_a_json_line_set_key_and_timestamp() -> None:
     form = InputFormat(format=Format.LINES, key_field="id", timestamp_field="at")
     (one, two) = entries(b'{"id": 7, "at": "1970-01-01T00:00:01"}\n{"id": null, "at": 5}\n', form)
     assert one.record == NewRecord(
@@ -143,7 +143,7 @@ def test_members_of_a_json_line_give_key_and_time() -> None:
     assert messages[3].startswith("timestamp is 'noon'; give milliseconds")
 
 
-def test_raw_pieces_are_not_touched() -> None:
+def test_raw_pieces_are_unchanged() -> None:
     assert sent(b"a\r\n\0\0b\n", InputFormat(format=Format.RAW, delimiter=b"\0")) == [
         (None, b"a\r\n"),
         (None, b""),
@@ -170,7 +170,7 @@ def test_csv_rows_become_objects() -> None:
     assert sent(b"a\tb\n'x\ty'\tz\n", tabs) == [(None, b'{"a": "x\\ty", "b": "z"}')]
 
 
-def test_a_csv_row_that_is_none_does_not_end_the_others() -> None:
+def test_invalid_csv_row_does_not_stop_the_others() -> None:
     content = b'a,b\n1\nx,"y"z\n\xff,1\n2,3\n"open\n4,5\n'
     found = entries(content, csv_form())
     values = [e.record.value for e in found if isinstance(e.record, NewRecord)]
@@ -192,7 +192,7 @@ def test_a_csv_row_that_is_none_does_not_end_the_others() -> None:
         (b'"a\n', "the header line is not valid CSV"),
     ],
 )
-def test_a_csv_without_a_good_header_line_is_refused(content: bytes, message: str) -> None:
+def test_csv_without_a_valid_header_line_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         entries(content, csv_form(key_field="id"))
 
@@ -205,7 +205,7 @@ def test_a_csv_without_a_good_header_line_is_refused(content: bytes, message: st
     st.none() | st.binary(max_size=20) | st.text(max_size=9).map(str.encode),
     st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3),
 )
-def test_a_record_comes_back_from_its_line_as_it_was(
+def test_json_record_round_trip(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
     line = record_line(record(value, key=key, headers=tuple(headers)))
@@ -250,7 +250,7 @@ def test_json_records_may_be_short() -> None:
         (b'{"headers": {"h": [1e400]}}', "infinite number"),
     ],
 )
-def test_a_json_record_that_is_none_says_why(line: bytes, message: str) -> None:
+def test_invalid_json_record_has_a_reason(line: bytes, message: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_record(line)
     assert message in caught.value.message
@@ -292,12 +292,12 @@ def test_a_template_writes_content_byte_for_byte() -> None:
         (r"\d", "not an escape"),
     ],
 )
-def test_a_template_that_is_none_says_why(template: str, message: str) -> None:
+def test_invalid_template_has_a_reason(template: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         template_writer(template, b"")
 
 
-# --- places --------------------------------------------------------------------------------------
+# --- positions -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -320,12 +320,12 @@ def test_a_template_that_is_none_says_why(template: str, message: str) -> None:
         ("1704164645000ms", datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ],
 )
-def test_places_are_read_as_people_write_them(text: str, place: object) -> None:
+def test_positions_are_parsed(text: str, place: object) -> None:
     assert parse_offset_spec(text, now=NOW) == place
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-", "-x", "-1y", "1.5", "9" * 30, "-99999999999d"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"place|offset"):
         parse_offset_spec(text, now=NOW)
 
@@ -344,7 +344,7 @@ def test_timestamps_are_numbers_or_times() -> None:
             timestamp_of(wrong)
 
 
-def test_the_line_of_a_record_is_the_contract() -> None:
+def test_json_line_of_a_record() -> None:
     row = json.loads(record_line(record(b"\xff", key=b"k", headers=(("h", b"\xfe"),))))
     assert row == {
         "topic": "t",
@@ -361,7 +361,7 @@ def test_the_line_of_a_record_is_the_contract() -> None:
 # --- terminals -----------------------------------------------------------------------------------
 
 
-def test_a_terminal_is_not_steered_by_what_is_in_a_record() -> None:
+def test_record_content_cannot_control_a_terminal() -> None:
     value = "\x1b]0;title\x07 \u009b2J ü\tb\nc\r".encode()
     evil = record(value, key=b"\x1b[31m")
     shown = rb"\x1b]0;title\x07 \x9b2J " + "ü\tb\nc".encode() + rb"\r" + b"\n"

@@ -1,4 +1,4 @@
-"""What `produce` tells of its records, without a node."""
+"""The report of `produce` about its records, without a node."""
 
 from concurrent.futures import Future
 from typing import Any
@@ -11,8 +11,8 @@ from quorumlog.cli.record_json import NewRecord
 from quorumlog.clients.producer.batches import Delivered
 
 
-class Late(Future[Delivered]):
-    """A delivery whose outcome comes when somebody waits for it."""
+class LateDelivery(Future[Delivered]):
+    """A delivery whose outcome is set when a caller waits for it."""
 
     def result(self, timeout: float | None = None) -> Delivered:
         if not self.done():
@@ -20,12 +20,12 @@ class Late(Future[Delivered]):
         return super().result(timeout)
 
 
-def test_records_behind_one_that_is_late_are_not_gathered_without_end(
+def test_records_behind_a_late_one_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "WAITING_MAX", 10)
     report = Report(verbose=False, as_json=False)
-    late: list[Any] = [Late() for _ in range(100)]
+    late: list[Any] = [LateDelivery() for _ in range(100)]
     for line, delivery in enumerate(late, start=1):
         report.sent(InputPosition("", "line", line, line), NewRecord(None, b"xyz"), delivery)
         assert sum(not each.done() for each in late[:line]) <= 10

@@ -1,4 +1,4 @@
-"""What is said of groups that hold records back from retention."""
+"""Findings about groups that hold records back from retention."""
 
 from quorumlog.cli.explain import retention_holds
 from quorumlog.clients.admin.descriptions import Topic
@@ -39,7 +39,7 @@ def texts(holds: str, found: Group | QuorumlogError, partitions: int = 2) -> lis
 NO_GROUP = GroupNotFound("there is no group g")
 
 
-def test_a_hold_says_how_much_from_where_on_and_until_when() -> None:
+def test_hold_is_reported_with_bytes_offset_and_expiry() -> None:
     (text,) = texts(f"g@{NOW_MS + DAY_MS}/5000", group(offset(0, 4, 5), offset(1, 40, 100)))
     assert text.startswith(
         "t: group g holds 61 records that it has not read, most of them in t-1 from offset 40, "
@@ -54,8 +54,8 @@ def test_a_group_that_has_committed_nothing_holds_everything() -> None:
         assert text.startswith("t: group g has no committed offset and holds all records until")
 
 
-def test_partitions_of_which_nothing_is_committed_are_held_as_they_are() -> None:
-    """They were added while the query is down, or nobody has read a record of them."""
+def test_partitions_without_a_commit_are_held_completely() -> None:
+    """They were added while the query was down, or no record of them was read."""
     (text,) = texts(f"g@{NOW_MS + DAY_MS}/5000", group(offset(1, 4, 5)), partitions=4)
     assert (
         "holds 1 record that it has not read, most of them in t-1 from offset 4, and all of "
@@ -63,16 +63,16 @@ def test_partitions_of_which_nothing_is_committed_are_held_as_they_are() -> None
     ) in text
 
 
-def test_where_nobody_says_how_far_a_group_is_everything_is_held() -> None:
-    away = CoordinatorNotAvailable("nobody leads the partition now")
+def test_everything_is_held_without_the_committed_offsets() -> None:
+    away = CoordinatorNotAvailable("the partition has no leader")
     (text,) = texts(f"g@{NOW_MS + DAY_MS}/5000", away)
     assert text.startswith(
-        "t: the offsets of group g are not available (nobody leads the partition now), so that all "
+        "t: the offsets of group g are not available (the partition has no leader), so that all "
         "records are held until"
     )
 
 
-def test_a_lease_that_does_not_count_says_why() -> None:
+def test_invalid_lease_has_a_reason() -> None:
     assert texts(f"g@{NOW_MS}/5", NO_GROUP) == [
         "t: group g holds no records: its lease expired 2027-01-15T08:00:00.000+00:00."
     ]
@@ -80,6 +80,6 @@ def test_a_lease_that_does_not_count_says_why() -> None:
     assert "beyond the maximum. Correct the clock" in text
 
 
-def test_without_holds_nothing_is_said() -> None:
+def test_without_holds_there_is_no_finding() -> None:
     assert texts("", NO_GROUP) == []
     assert texts("of a newer version", NO_GROUP) == []

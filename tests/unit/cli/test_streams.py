@@ -1,4 +1,4 @@
-"""What goes through `produce` and `consume`; what `topics` and `bench` say, with a real node."""
+"""`produce` and `consume`, and the output of `topics` and `bench`, with a real node."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from quorumlog.cli.produce.report import Report
 from quorumlog.cli.produce.sender import Sending
 
 
-def test_formats_keys_times_and_partitions_are_as_told(
+def test_formats_keys_timestamps_and_partitions_follow_the_options(
     address: str, topic: str, tmp_path: Path
 ) -> None:
     succeed("topics", "create", topic, "-p", "3", address=address)
@@ -39,7 +39,7 @@ def test_formats_keys_times_and_partitions_are_as_told(
     assert [part["high_watermark"] for part in ends["partitions"]] == [1, 3, 1]
 
 
-def test_several_files_are_read_and_lines_named_by_theirs(
+def test_lines_of_several_files_are_reported_with_their_file(
     address: str, topic: str, tmp_path: Path
 ) -> None:
     succeed("topics", "create", topic, address=address)
@@ -76,7 +76,7 @@ def test_a_partition_that_does_not_exist_fails_those_records_alone(
     address: str, topic: str
 ) -> None:
     succeed("topics", "create", topic, address=address)
-    for command in (["consume"], ["produce"]):  # told before anything is read
+    for command in (["consume"], ["produce"]):  # reported before any input is read
         result = invoke(*command, topic, "--partition", "3", address=address, stdin="a\n")
         assert (result.exit_code, result.stdout, result.stderr) == (
             1,
@@ -92,7 +92,7 @@ def test_a_partition_that_does_not_exist_fails_those_records_alone(
     assert mixed.stdout.endswith("1 failed\n")
 
 
-def test_stretches_begin_and_end_where_they_are_told(address: str, topic: str) -> None:
+def test_ranges_start_and_end_at_the_given_positions(address: str, topic: str) -> None:
     succeed("topics", "create", topic, "-p", "2", address=address)
     for partition, letters in (("0", "abcdef"), ("1", "uvwxyz")):
         text = "\n".join(letters)
@@ -114,7 +114,9 @@ def test_stretches_begin_and_end_where_they_are_told(address: str, topic: str) -
     assert len(read("--to", "5", "-n", "3")) == 3
 
 
-def test_an_offset_outside_of_the_log_names_the_ones_inside(address: str, topic: str) -> None:
+def test_offset_outside_of_the_log_is_reported_with_the_valid_range(
+    address: str, topic: str
+) -> None:
     succeed("topics", "create", topic, address=address)
     result = invoke("consume", topic, "--from", "2025", address=address)
     assert (result.exit_code, result.stderr) == (
@@ -154,7 +156,7 @@ def test_records_go_into_files(address: str, topic: str, tmp_path: Path) -> None
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
-def test_of_a_file_that_could_not_be_written_no_count_is_told(
+def test_file_that_could_not_be_written_has_no_count(
     address: str, topic: str, tmp_path: Path, ending: str
 ) -> None:
     succeed("topics", "create", topic, address=address)
@@ -169,7 +171,7 @@ def test_of_a_file_that_could_not_be_written_no_count_is_told(
     )
 
 
-def test_an_unknown_topic_is_told_with_the_nearest(address: str, topic: str) -> None:
+def test_unknown_topic_is_reported_with_the_nearest_name(address: str, topic: str) -> None:
     succeed("topics", "create", "departures", address=address)
     for command in (["consume"], ["produce"], ["topics", "describe"], ["topics", "delete"]):
         result = invoke(*command, "depatures", address=address)
@@ -191,9 +193,7 @@ def test_offsets_are_counted_on_demand(address: str, topic: str) -> None:
     assert "offsets" in succeed("topics", "list", "--counts", address=address)
 
 
-def test_whoever_sits_at_a_terminal_is_asked_before_a_topic_is_deleted(
-    address: str, topic: str
-) -> None:
+def test_deletion_of_a_topic_asks_for_confirmation_on_a_terminal(address: str, topic: str) -> None:
     succeed("topics", "create", topic, address=address)
     for answer, code in ((b"n\n", 1), (b"maybe\ny\n", 0)):
         ended, shown = answer_prompt(answer, "topics", "delete", topic, address=address)
@@ -215,13 +215,15 @@ def test_whoever_sits_at_a_terminal_is_asked_before_a_topic_is_deleted(
     ],
     ids=" ".join,
 )
-def test_a_bench_says_what_came_out_and_on_what(address: str, options: list[str]) -> None:
+def test_bench_prints_its_results_and_the_machine(address: str, options: list[str]) -> None:
     small = ["-n", "2000", "--warm-up", "100", "--size", "50"]
     text = succeed("bench", options[0], *small, *options[1:], "-o", "json", address=address)
     row = json.loads(text)
     settings = row["settings"]
     assert row["bench"] == options[0]
-    assert row["records"] >= min(settings["records"], 1_500)  # a fetch measures what is left
+    assert row["records"] >= min(
+        settings["records"], 1_500
+    )  # a fetch measures the remaining records
     assert row["bytes"] >= row["records"] * 50
     assert row["records_per_second"] > 0
     for measured in row["latency"].values():
@@ -239,7 +241,7 @@ def test_a_bench_says_what_came_out_and_on_what(address: str, options: list[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["record", "arrow"])
-def test_a_bench_measures_all_that_was_asked_for_behind_its_warm_up(
+def test_bench_measures_the_requested_amount_after_its_warm_up(
     address: str, topic: str, api: str
 ) -> None:
     run = ["bench", "fetch", "--size", "10", "--api", api, "-o", "json"]
@@ -264,7 +266,7 @@ def test_percentiles_are_nearest_ranks() -> None:
 # --- tables and sentences ------------------------------------------------------------------------
 
 
-def test_a_table_is_its_lines_and_nothing_around(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_has_no_frame(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", "count"), [("a", 1_000), ("bb", None)], empty="none")
     assert capsys.readouterr().out == "name   count\n────────────\na      1,000\nbb         -\n"
 
@@ -280,13 +282,15 @@ def test_a_table_is_its_lines_and_nothing_around(capsys: pytest.CaptureFixture[s
         (["consume", "t", "-p", "0", "-p", "x"], "'x' is not a whole number"),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_it_may_be(arguments: list[str], sentence: str) -> None:
+def test_invalid_argument_is_named_with_the_valid_values(
+    arguments: list[str], sentence: str
+) -> None:
     result = invoke(*arguments, address="127.0.0.1:1")
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].endswith(f": {sentence}")
 
 
-def test_the_output_is_json_where_the_environment_says_so_for_every_command(
+def test_environment_sets_json_output_for_every_command(
     tmp_path: Path,
 ) -> None:
     environment = {"QUORUMLOG_OUTPUT": "json"}
@@ -318,7 +322,7 @@ def test_the_end_of_a_line_is_completed(line: str, expected: list[str]) -> None:
     assert [value for value, _ in candidates(get_command(app), line)] == expected
 
 
-def test_names_of_topics_are_completed_where_one_may_stand(
+def test_names_of_topics_are_completed_at_topic_arguments(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     succeed("topics", "create", "completed", address=address)
@@ -346,8 +350,8 @@ def test_topics_are_those_of_the_context_in_the_line(
 # --- Ctrl-C --------------------------------------------------------------------------------------
 
 
-class CtrlC:
-    """Comes once, before a line of a record's way through `produce`."""
+class InterruptAtLine:
+    """Raises KeyboardInterrupt once, before a line of code on a record's way through `produce`."""
 
     WAY = ("_send", "sending", "sent", "settle_done", "settle_all", "_settle")
 
@@ -355,7 +359,7 @@ class CtrlC:
         self._lines_left = lines
         self.has_come = False
 
-    def __enter__(self) -> "CtrlC":
+    def __enter__(self) -> "InterruptAtLine":
         sys.settrace(self._enter)
         return self
 
@@ -378,10 +382,11 @@ class CtrlC:
 
 
 @pytest.mark.slow
-def test_what_is_told_after_ctrl_c_covers_all_that_is_stored(
+def test_report_after_ctrl_c_covers_all_stored_records(
     address: str, topic: str, tmp_path: Path
 ) -> None:
-    """Wherever it comes: at most as told is stored, at least what is told to be."""
+    """For an interrupt at any line: at least the reported records are stored, at most those plus
+    the unknown."""
     (tmp_path / "two.txt").write_text("1\n2\n")
     come = 0
     with quorumlog.connect(address) as log:
@@ -389,7 +394,7 @@ def test_what_is_told_after_ctrl_c_covers_all_that_is_stored(
         before = 0
         while True:
             report = Report(verbose=False, as_json=True)
-            with log.producer(linger_ms=0) as producer, CtrlC(come) as ctrl_c:
+            with log.producer(linger_ms=0) as producer, InterruptAtLine(come) as ctrl_c:
                 Sending(
                     producer=producer,
                     report=report,

@@ -1,4 +1,4 @@
-"""The table of commands, and the commands that it stands for."""
+"""The table of commands, and the commands that it lists."""
 
 import subprocess
 import sys
@@ -10,14 +10,14 @@ from quorumlog.cli.pages import cli_page
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_an_entry_loads_a_command_of_its_name_and_line(name: str) -> None:
+def test_entry_loads_a_command_with_its_name_and_help(name: str) -> None:
     command = LazyCommands()[name]
     assert command.name == name
     assert command.short_help == ENTRIES[name].line
     assert ENTRIES[name].section in SECTIONS
 
 
-def test_a_name_that_no_command_has_loads_nothing() -> None:
+def test_unknown_name_loads_nothing() -> None:
     with pytest.raises(KeyError):
         LazyCommands()["topic"]
 

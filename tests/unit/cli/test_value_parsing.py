@@ -1,4 +1,4 @@
-"""Values are parsed as Typer would parse them, for each parameter of a command."""
+"""Values are parsed as Typer parses them, for each parameter of a command."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ TYPED += ("9" * 18, "9" * 30, "abc", "é", "٣", "json", "JSON", "all", "lines",
 
 
 def parameters(command: Any) -> list[Any]:
-    """Every parameter of a command and of those below it."""
+    """Return every parameter of a command and of its subcommands."""
     found = list(command.params)
     for below in getattr(command, "commands", {}).values():
         found += parameters(below)
@@ -66,7 +66,7 @@ def test_every_value_is_what_typer_makes_of_it() -> None:
 @pytest.mark.parametrize(
     ("typed", "said"), [("0", "0 None"), ("9", "9 None"), ("10", None), ("x", None), ("", None)]
 )
-def test_what_is_wrong_is_told_by_typer(
+def test_typer_reports_invalid_values(
     typed: str, said: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = typer.Typer(rich_markup_mode=None, add_completion=False)

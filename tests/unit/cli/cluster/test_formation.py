@@ -1,4 +1,4 @@
-"""Local clusters before they run: what is drawn up, kept, grown, and refused."""
+"""Local clusters before their start: formation, growth and refusals."""
 
 import json
 from dataclasses import replace
@@ -36,12 +36,12 @@ def voting(cluster: LocalCluster, node_id: int) -> tuple[str, ...]:
 
 
 def disk(cluster: LocalCluster, node_id: int) -> str:
-    """The directory id of a node."""
+    """Return the directory id of a node."""
     text = Path(cluster.data_dir(node_id), "meta.properties").read_text()
     return next(line.partition("=")[2] for line in text.split() if "directory.id" in line)
 
 
-def test_a_state_reads_as_it_was_stored(tmp_path: Path) -> None:
+def test_state_round_trip(tmp_path: Path) -> None:
     cluster = new_cluster(str(tmp_path), Shape(controllers=1, brokers=1), ["r1"])
     running = replace(cluster.nodes[0], process=ProcessIdentity(7, "boot/9"))
     cluster = replace(cluster.with_node(running), settings=("a=b",), is_formed=True)
@@ -49,7 +49,7 @@ def test_a_state_reads_as_it_was_stored(tmp_path: Path) -> None:
     assert load(str(tmp_path)) == cluster
 
 
-def test_a_cluster_that_was_made_before_nodes_told_of_themselves_goes_on(tmp_path: Path) -> None:
+def test_cluster_state_of_an_earlier_release_is_read(tmp_path: Path) -> None:
     store(new_cluster(str(tmp_path), Shape(nodes=1)))
     path = tmp_path / "cluster.json"
     row = json.loads(path.read_text())
@@ -87,11 +87,11 @@ def test_forming_again_changes_nothing(tmp_path: Path) -> None:
     assert [disk(cluster, node.id) for node in cluster.nodes] == disks
 
 
-def test_a_forming_that_was_cut_short_is_ended_with_the_same_voters(tmp_path: Path) -> None:
+def test_interrupted_formation_resumes_with_the_same_voters(tmp_path: Path) -> None:
     drawn = new_cluster(str(tmp_path), Shape(controllers=3))
     form(drawn)
     Path(drawn.data_dir(3), "meta.properties").unlink()
-    store(drawn)  # as if the command had been killed before the third node
+    store(drawn)  # as after a kill of the command before the third node
     formed = form(load(str(tmp_path)))
     assert disk(formed, 3) == drawn.voters[2].rpartition(":")[2]
 
@@ -108,7 +108,7 @@ def test_a_node_that_lost_its_disk_gets_another_one_without_a_vote(tmp_path: Pat
         path.name for path in other.glob("*.checkpoint")
     ]
     (mine,), (full,) = log.glob("*.checkpoint"), other.glob("*.checkpoint")
-    assert mine.stat().st_size < full.stat().st_size, "no voters are in it"
+    assert mine.stat().st_size < full.stat().st_size, "it has no voters"
 
 
 def test_a_cluster_grows_by_nodes_without_a_vote(tmp_path: Path) -> None:
@@ -192,19 +192,19 @@ def test_topics_have_as_many_replicas_as_there_are_brokers_up_to_three(
     assert config.controller.replication_factor_default == cluster.replication == replication
 
 
-def test_brokers_without_controllers_are_no_cluster(tmp_path: Path) -> None:
+def test_cluster_without_controllers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="a cluster needs controllers"):
         new_cluster(str(tmp_path), Shape(brokers=2))
 
 
-def test_ports_are_free_and_none_twice() -> None:
+def test_ports_are_free_and_distinct() -> None:
     taken = free_ports(3, taken=())
     found = free_ports(20, taken=taken)
     assert len({*found, *taken}) == 23
     assert all(port in PORTS for port in found)
 
 
-def test_a_folder_without_a_cluster_is_told_from_a_broken_file(tmp_path: Path) -> None:
+def test_folder_without_a_cluster_is_distinguished_from_a_damaged_file(tmp_path: Path) -> None:
     assert load_if_any(str(tmp_path)) is None
     with pytest.raises(InvalidRequest, match="has no cluster"):
         load(str(tmp_path))
@@ -214,20 +214,20 @@ def test_a_folder_without_a_cluster_is_told_from_a_broken_file(tmp_path: Path) -
             load(str(tmp_path))
 
 
-def test_two_commands_do_not_change_a_cluster_at_once(tmp_path: Path) -> None:
+def test_two_commands_cannot_change_a_cluster_at_once(tmp_path: Path) -> None:
     with (
         locked(str(tmp_path)),
         pytest.raises(DirectoryInUse, match="another"),
         locked(str(tmp_path)),
     ):
-        raise AssertionError("both have it")
+        raise AssertionError("both commands have the lock")
     with locked(str(tmp_path)):
         pass
     with pytest.raises(InvalidRequest, match="has no cluster"), locked(str(tmp_path / "none")):
         pass
 
 
-def test_an_unknown_node_is_refused_with_those_there_are(tmp_path: Path) -> None:
+def test_unknown_node_is_refused_with_the_existing_ones(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="no node 4; its nodes are 1, 2, 3"):
         new_cluster(str(tmp_path), Shape(controllers=3)).node(4)
 
@@ -243,12 +243,12 @@ def test_an_unknown_node_is_refused_with_those_there_are(tmp_path: Path) -> None
     ],
 )
 def test_a_setting_that_no_node_could_start_with_is_refused(assignment: str, said: str) -> None:
-    """It would be kept, and every later start would fail of it."""
+    """Otherwise every later start would fail with it."""
     with pytest.raises((InvalidConfig, InvalidRequest), match=said):
         check_settings([assignment if "=" in assignment else f"{assignment}=1"], {})
 
 
-def test_settings_are_checked_beside_those_of_the_environment() -> None:
+def test_settings_are_checked_together_with_those_of_the_environment() -> None:
     check_settings(
         ["controller.election.timeout.ms=100"], {"QUORUMLOG_CONTROLLER_HEARTBEAT_MS": "20"}
     )

@@ -1,4 +1,4 @@
-"""Processes are known by their id and their start, and nobody else's is touched."""
+"""Processes are identified by id and start time, so no other process gets a signal."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ WAIT_S = 120.0
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[ProcessIdentity]:
-    """A process that does nothing for long."""
+    """Start a process that sleeps."""
     name = spawn(
         SLEEPER,
         output=str(tmp_path / "log"),
@@ -40,7 +40,7 @@ def sleeper(tmp_path: Path) -> Iterator[ProcessIdentity]:
         wait_gone(name, WAIT_S)
 
 
-def test_a_process_runs_pauses_goes_on_and_ends(sleeper: ProcessIdentity) -> None:
+def test_process_runs_pauses_resumes_and_ends(sleeper: ProcessIdentity) -> None:
     assert life_of(sleeper) is Life.RUNNING
     assert send(sleeper, signal.SIGSTOP)
     while life_of(sleeper) is not Life.PAUSED:
@@ -54,10 +54,10 @@ def test_a_process_runs_pauses_goes_on_and_ends(sleeper: ProcessIdentity) -> Non
     assert not send(sleeper, signal.SIGKILL)
 
 
-def test_another_process_under_the_id_is_neither_seen_nor_signalled(
+def test_another_process_with_the_id_is_neither_reported_nor_signalled(
     sleeper: ProcessIdentity,
 ) -> None:
-    """What a stale file names after its process has gone and the id was given again."""
+    """A stale file names the id of an ended process that the system has reused."""
     other = ProcessIdentity(sleeper.pid, "boot/12345")
     assert life_of(other) is Life.DOWN
     assert not send(other, signal.SIGKILL)
@@ -66,17 +66,17 @@ def test_another_process_under_the_id_is_neither_seen_nor_signalled(
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 2**22 + 1])
-def test_an_id_that_cannot_be_is_down(pid: int) -> None:
+def test_invalid_id_counts_as_down(pid: int) -> None:
     assert life_of(ProcessIdentity(pid, "")) is Life.DOWN
     assert not send(ProcessIdentity(pid, ""), signal.SIGTERM)
 
 
-def test_a_process_that_does_not_end_in_time_is_told(sleeper: ProcessIdentity) -> None:
+def test_process_that_does_not_end_in_time_is_reported(sleeper: ProcessIdentity) -> None:
     with pytest.raises(TimedOut, match=f"process {sleeper.pid}"):
         wait_gone(sleeper, 0.05)
 
 
-def test_a_process_that_was_stopped_is_paused_once_that_is_waited_for(
+def test_stopped_process_counts_as_paused_after_the_wait(
     sleeper: ProcessIdentity,
 ) -> None:
     with pytest.raises(TimedOut, match="has not stopped"):
@@ -86,7 +86,7 @@ def test_a_process_that_was_stopped_is_paused_once_that_is_waited_for(
     assert life_of(sleeper) is Life.PAUSED
 
 
-def test_a_process_is_out_of_reach_of_this_terminal_and_writes_to_its_file(
+def test_process_is_detached_from_the_terminal_and_writes_to_its_file(
     sleeper: ProcessIdentity, tmp_path: Path
 ) -> None:
     assert os.getsid(sleeper.pid) == sleeper.pid != os.getsid(0)
@@ -95,7 +95,7 @@ def test_a_process_is_out_of_reach_of_this_terminal_and_writes_to_its_file(
     assert (tmp_path / "log").read_text() == "up\n"
 
 
-def test_where_there_is_no_proc_ps_tells_the_same(
+def test_without_proc_ps_gives_the_same_result(
     sleeper: ProcessIdentity, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("quorumlog.cli.cluster.processes._PROC", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What is said of a partition in a word."""
+"""The one-word health state of a partition."""
 
 from typing import Any
 
@@ -42,12 +42,12 @@ def partition(**fields: Any) -> Partition:
         ({"replicas": (1, 2, 3), "isr": (1, 2), "removing": (3,)}, ["under-replicated", "moving"]),
     ],
 )
-def test_each_state_is_told_the_worst_first(fields: dict[str, Any], states: list[str]) -> None:
+def test_worst_state_of_a_partition_counts(fields: dict[str, Any], states: list[str]) -> None:
     assert states_of(partition(**fields)) == states
     assert needs_attention(states) == (states not in ([], ["led-elsewhere"]))
 
 
-def test_a_summary_counts_every_state_also_those_that_nothing_is_in() -> None:
+def test_summary_counts_every_state_including_empty_ones() -> None:
     topic = Topic(
         name="t",
         topic_id=b"",
