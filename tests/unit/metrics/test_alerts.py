@@ -25,7 +25,7 @@ CLUSTER = {"job": "q", "instance": "a:9095"}
 
 
 def exported() -> set[str]:
-    """The names of all series that a node exports."""
+    """Return the names of all series that a node exports."""
     names = {metric.shown_name for metric in METRICS}
     names |= {f"{each.name}_bucket" for each in METRICS if each.kind is MetricKind.HISTOGRAM}
     body, _ = expose(Scrape(), accept="", with_process=True)
@@ -102,7 +102,7 @@ def test_the_dashboard_has_every_panel_once_and_none_over_another() -> None:
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
-    """The rules in a file."""
+    """Return the path of a file with the rules."""
     path = tmp_path / "quorumlog.rules.yml"
     path.write_text(rules_file())
     return path

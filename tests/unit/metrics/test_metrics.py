@@ -1,4 +1,4 @@
-"""Instruments, the table of metrics, and what one look collects."""
+"""Instruments, the table of metrics, and the samples of a scrape."""
 
 import re
 
@@ -25,7 +25,7 @@ def test_a_histogram_counts_each_value_below_every_bound_that_it_does_not_exceed
     assert (histogram.count, histogram.total) == (len(values), sum(values))
 
 
-def test_the_largest_of_a_window_is_forgotten_by_the_clock_and_by_no_look() -> None:
+def test_maximum_of_a_window_expires_by_time_and_not_by_a_scrape() -> None:
     recent = Recent(window_ms=60, steps=6)
     recent.observe(7, now_ms=0)
     recent.observe(3, now_ms=35)
@@ -37,7 +37,7 @@ def test_the_largest_of_a_window_is_forgotten_by_the_clock_and_by_no_look() -> N
     assert recent.largest(now_ms=90) == 0
 
 
-def test_a_window_holds_no_more_than_its_steps_however_much_it_sees() -> None:
+def test_window_is_bounded_by_its_steps() -> None:
     recent = Recent(window_ms=60, steps=6)
     for now_ms in range(1_000):
         recent.observe(now_ms, now_ms=now_ms)
@@ -46,8 +46,8 @@ def test_a_window_holds_no_more_than_its_steps_however_much_it_sees() -> None:
     assert recent.largest(now_ms=999) == 999
 
 
-def test_names_say_what_they_are_in_their_words() -> None:
-    """Prometheus' conventions: one prefix, snake case, base units, and no unit but at the end."""
+def test_names_follow_the_conventions() -> None:
+    """Prometheus' conventions: one prefix, snake case, base units, and units only at the end."""
     for metric in METRICS:
         assert re.fullmatch(r"quorumlog(_[a-z]+)+", metric.name), metric.name
         assert not re.search(r"_(total|ms|millis|kb|mb|count|sum|bucket)$", metric.name)
