@@ -1,4 +1,4 @@
-"""Starts two nodes, pauses one of them, says where they are, and waits to be killed."""
+"""Start two nodes, pause one of them, print their processes, and wait to be killed."""
 
 import json
 import signal

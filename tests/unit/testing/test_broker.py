@@ -1,4 +1,4 @@
-"""A test's broker: a real node that starts, ends, crashes and hangs at will."""
+"""A test broker: a real node that starts, stops, crashes and hangs on request."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ WAIT_S = 60.0
 
 
 def raises(act: Callable[[], None], words: str) -> bool:
-    """Whether it fails, in these words."""
+    """Expect a failure with these words."""
     try:
         act()
     except UnknownServerError as error:
@@ -30,7 +30,7 @@ def raises(act: Callable[[], None], words: str) -> bool:
     return False
 
 
-def test_what_was_acknowledged_is_there_after_every_kind_of_end() -> None:
+def test_acknowledged_records_survive_every_kind_of_stop() -> None:
     with Broker() as broker:
         addresses = (broker.kafka, broker.grpc, broker.http)
         topic = broker.create_topic("flights", partitions=2)
@@ -79,7 +79,7 @@ def test_brokers_with_asyncio_and_side_by_side() -> None:
     asyncio.run(main())
 
 
-def test_a_broker_keeps_the_folder_that_it_is_given(tmp_path: Path) -> None:
+def test_broker_keeps_a_given_folder(tmp_path: Path) -> None:
     with Broker(
         data_dir=tmp_path / "kept", settings={"auto.create.topics.enable": False}
     ) as broker:
@@ -99,7 +99,7 @@ def test_groups_of_tests_do_not_wait_for_more_members_unless_set(delay_ms: int |
         assert rows["group.initial.rebalance.delay.ms"] == (delay_ms or 0)
 
 
-def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_broker_that_cannot_start_reports_the_reason_and_leaves_nothing(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path):
         second = Broker(data_dir=tmp_path)
         with pytest.raises(quorumlog.QuorumlogError, match=r"the broker does not start: .*process"):
@@ -113,10 +113,10 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) 
     assert threading.active_count() == threads
 
 
-def test_a_broker_that_ended_by_itself_is_noticed_and_comes_back() -> None:
+def test_broker_that_ended_by_itself_is_detected_and_can_restart() -> None:
     with Broker() as broker:
         broker.check_alive()
-        os.kill(broker.pid, signal.SIGKILL)  # as the system would that runs out of memory
+        os.kill(broker.pid, signal.SIGKILL)  # as the system does when memory runs out
         wait_until_blocking(
             lambda: raises(broker.check_alive, "ended unexpectedly, with exit code -9")
         )
@@ -126,7 +126,7 @@ def test_a_broker_that_ended_by_itself_is_noticed_and_comes_back() -> None:
         broker.create_topic()
 
 
-def test_what_is_asked_of_a_broker_that_is_down_or_gone_is_refused() -> None:
+def test_calls_to_a_stopped_or_closed_broker_are_refused() -> None:
     broker = Broker()
     for refused in (broker.pause, broker.create_topic, lambda: broker.pid):
         with pytest.raises(InvalidRequest, match="start"):
@@ -141,7 +141,7 @@ def test_what_is_asked_of_a_broker_that_is_down_or_gone_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["data.dir", "node.id", "listeners.kafka", "advertised.grpc"])
-def test_what_the_harness_gives_is_not_a_tests_to_set(name: str) -> None:
+def test_settings_of_the_harness_cannot_be_overridden(name: str) -> None:
     with pytest.raises(InvalidRequest, match="cannot be set in a test"):
         Broker(settings={name: "x"})
 

@@ -1,4 +1,4 @@
-"""Nodes and files of a test process are removed however it ends."""
+"""Nodes and files of a test process are removed after any end of it."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process; one that has ended, and nobody waited for, is none."""
+    """Return True if the process exists. A zombie does not count."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -33,7 +33,7 @@ def sleeper() -> "subprocess.Popen[bytes]":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nodes_and_files_go_with_a_test_that_is_killed(number: signal.Signals) -> None:
+def test_nodes_and_files_of_a_killed_test_are_removed(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, ABANDONED], stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         addresses = json.loads(program.stdout.readline())
@@ -64,7 +64,7 @@ def guarding(folder: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdin=subprocess.PIPE)
 
 
-def test_a_guard_kills_who_is_left_and_spares_who_has_gone(tmp_path: Path) -> None:
+def test_guard_kills_remaining_processes_and_no_ended_ones(tmp_path: Path) -> None:
     folder = tmp_path / "home"
     folder.mkdir()
     (folder / "file").write_text("x")
@@ -74,19 +74,19 @@ def test_a_guard_kills_who_is_left_and_spares_who_has_gone(tmp_path: Path) -> No
             guarded.stdin.write(b"child %d\nchild %d\ngone %d\n" % (left.pid, gone.pid, gone.pid))
             guarded.stdin.close()
         assert left.wait(WAIT_S) == -signal.SIGKILL
-        assert gone.poll() is None, "the id may be anybody's"
+        assert gone.poll() is None, "the id may belong to another process"
         gone.kill()
     assert not folder.exists()
 
 
-def test_a_guard_that_hears_that_all_is_done_does_nothing(tmp_path: Path) -> None:
+def test_guard_does_nothing_after_a_regular_end(tmp_path: Path) -> None:
     with guarding(tmp_path) as guarded:
         guarded.communicate(b"done\n")
     assert guarded.returncode == 0
     assert tmp_path.exists()
 
 
-def test_a_guard_is_deaf_to_what_ends_the_test(tmp_path: Path) -> None:
+def test_guard_ignores_signals_that_end_the_test(tmp_path: Path) -> None:
     folder = tmp_path / "home"
     folder.mkdir()
     with sleeper() as child, guarding(folder) as guarded:
@@ -107,7 +107,7 @@ def _ignores(pid: int, number: signal.Signals) -> bool:
     return bool(int(status.split("SigIgn:")[1].split()[0], 16) & 1 << (number - 1))
 
 
-def test_a_fork_of_a_test_leaves_its_home_alone() -> None:
+def test_forked_child_of_a_test_does_not_remove_its_home() -> None:
     home = NodeFolder()
     pid = os.fork()
     if pid == 0:

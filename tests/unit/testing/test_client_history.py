@@ -1,4 +1,4 @@
-"""Histories of applications, against the records of a real broker."""
+"""Histories of applications, checked against the records of a real broker."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def log() -> Iterator[Log]:
 
 @pytest.fixture
 def history(log: Log) -> ClientHistory:
-    """A history of four acknowledged records, at offsets 0 to 3 of a topic that has no others."""
+    """A history of four acknowledged records at offsets 0 to 3, the only records of a topic."""
     log.admin.delete_topic(TOPIC)
     log.admin.create_topic(TOPIC)
     history = ClientHistory()

@@ -1,6 +1,6 @@
-"""A test's cluster: nodes that are killed, paused and parted, and what is acknowledged even so.
+"""A test cluster whose nodes are killed, paused and partitioned.
 
-One cluster serves all tests here: whatever one does to it is undone behind it.
+All tests here share one cluster and undo their changes.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from quorumlog.testing import Cluster
 pytestmark = pytest.mark.slow
 
 QUICK = {
-    "broker.session.timeout.ms": 2_000,  # until a node that is silent is given up
+    "broker.session.timeout.ms": 2_000,  # until a silent node times out
     "replica.lag.time.max.ms": 2_000,
 }
 NODES = {1, 2, 3}
@@ -36,17 +36,17 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def log(cluster: Cluster) -> Iterator[quorumlog.Log]:
-    with cluster.connect(request_timeout_ms=2_000) as connected:  # of a leader that is cut off
+    with cluster.connect(request_timeout_ms=2_000) as connected:  # of a partitioned leader
         yield connected
 
 
 def send(log: quorumlog.Log, topic: str, value: str) -> int:
-    """Send a record and return its offset, once all in-sync replicas have it."""
+    """Send a record with acks=all and return its offset."""
     with log.producer() as producer:
         return producer.send(topic, value=value).result(timeout_ms=60_000).offset
 
 
-def test_nodes_are_one_cluster_with_addresses_of_their_own(
+def test_nodes_form_one_cluster_with_their_own_addresses(
     cluster: Cluster, log: quorumlog.Log
 ) -> None:
     assert set(cluster.nodes) == NODES
@@ -66,9 +66,7 @@ def test_nodes_are_one_cluster_with_addresses_of_their_own(
     assert cluster.controller() == described.controller_id
 
 
-def test_a_killed_leader_is_followed_by_another_and_catches_up(
-    cluster: Cluster, log: quorumlog.Log
-) -> None:
+def test_killed_leader_is_replaced_and_catches_up(cluster: Cluster, log: quorumlog.Log) -> None:
     topic = cluster.create_topic()
     leader = cluster.leader(topic)
     send(log, topic, "before")
@@ -85,7 +83,7 @@ def test_a_killed_leader_is_followed_by_another_and_catches_up(
     assert set(partition.isr) == NODES
 
 
-def test_a_leader_that_is_parted_from_the_others_is_replaced_and_acknowledges_nothing(
+def test_partitioned_leader_is_replaced_and_acknowledges_nothing(
     cluster: Cluster, log: quorumlog.Log
 ) -> None:
     topic = cluster.create_topic()
@@ -109,7 +107,7 @@ def test_a_leader_that_is_parted_from_the_others_is_replaced_and_acknowledges_no
     assert values == [b"before", b"meanwhile"]
 
 
-def test_a_paused_leader_is_replaced_and_comes_back(cluster: Cluster, log: quorumlog.Log) -> None:
+def test_paused_leader_is_replaced_and_returns(cluster: Cluster, log: quorumlog.Log) -> None:
     topic = cluster.create_topic()
     leader = cluster.leader(topic)
     cluster.pause(leader)
@@ -120,7 +118,7 @@ def test_a_paused_leader_is_replaced_and_comes_back(cluster: Cluster, log: quoru
     cluster.wait_healthy()
 
 
-def test_one_way_that_is_cut_is_enough_to_lose_a_follower(
+def test_one_way_partition_removes_a_follower_from_the_isr(
     cluster: Cluster, log: quorumlog.Log
 ) -> None:
     topic = cluster.create_topic()
@@ -130,8 +128,8 @@ def test_one_way_that_is_cut_is_enough_to_lose_a_follower(
     assert send(log, topic, "without it") == 0
     deadline = time.monotonic() + 60
     while follower in log.admin.describe_topic(topic).partitions[0].isr:
-        # The leader knows of the new ISR a moment before the broker that is asked here.
-        assert time.monotonic() < deadline, f"{follower} is in sync still"
+        # The leader has the new ISR a moment before the broker that is queried here.
+        assert time.monotonic() < deadline, f"{follower} is still in sync"
 
 
 def test_nodes_are_stopped_and_restarted_in_order(cluster: Cluster, log: quorumlog.Log) -> None:
@@ -147,7 +145,7 @@ def test_nodes_are_stopped_and_restarted_in_order(cluster: Cluster, log: quoruml
     assert send(log, topic, "b") == 1
 
 
-def test_what_is_asked_of_nodes_that_are_not_there_is_refused(cluster: Cluster) -> None:
+def test_calls_to_unknown_nodes_are_refused(cluster: Cluster) -> None:
     for refused in (
         lambda: cluster.kill(4),
         lambda: cluster.partition({1, 4}),
@@ -162,7 +160,7 @@ def test_what_is_asked_of_nodes_that_are_not_there_is_refused(cluster: Cluster) 
         cluster.leader("no-such-topic")
 
 
-def test_controllers_apart_and_with_asyncio() -> None:
+def test_separate_controllers_and_asyncio() -> None:
     async def main() -> None:
         async with Cluster(brokers=1, controllers=1) as cluster:
             assert [node.roles for node in cluster.nodes.values()] == [("broker",), ("controller",)]
@@ -174,7 +172,7 @@ def test_controllers_apart_and_with_asyncio() -> None:
     asyncio.run(main())
 
 
-def test_a_start_without_a_majority_is_told_of_and_leaves_nothing() -> None:
+def test_start_without_a_majority_is_reported_and_leaves_nothing() -> None:
     cluster = Cluster(brokers=3, timeout_ms=3_000)
     folder = cluster.nodes[1].data_dir.parent
     with pytest.raises(TimedOut, match="node 1 does not serve within 3 s"):

@@ -1,4 +1,4 @@
-"""docs/testing_with_quorumlog.md: its programs run, its tests pass, its names are there."""
+"""docs/testing_with_quorumlog.md: its programs run, its tests pass, its names exist."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ BLOCK = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOT
 
 
 def files() -> dict[str, str]:
-    """The page's programs by the name in their first line."""
+    """Return the page's programs by the file name in their first line."""
     text = PAGE.read_text()
     found = dict(BLOCK.findall(text))
     assert len(found) == text.count("```python"), "a program without a name"
@@ -55,7 +55,7 @@ def test_a_program_of_the_page_runs(name: str, tmp_path: Path) -> None:
     run(tmp_path, name)
 
 
-def test_what_the_page_calls_exists_and_what_it_names_is_a_setting() -> None:
+def test_calls_of_the_page_exist_and_its_names_are_settings() -> None:
     text = PAGE.read_text()
     rows = re.findall(r"^\| `(.+?)\(.*?` \|", text, re.MULTILINE)
     assert len(rows) >= 9
@@ -71,7 +71,7 @@ def test_what_the_page_calls_exists_and_what_it_names_is_a_setting() -> None:
 
 
 def _is_entrance_known() -> bool:
-    """Whether this environment's metadata name the plugin; they are written at an install."""
+    """Return True if this environment has the plugin's entry point, which an install writes."""
     from importlib.metadata import entry_points
 
     return any(each.value == "pytest_quorumlog" for each in entry_points(group="pytest11"))

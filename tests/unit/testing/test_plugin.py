@@ -1,6 +1,6 @@
-"""The fixtures in a project of somebody else: an empty folder, a pytest of its own.
+"""The fixtures in a separate project: an empty folder with its own pytest.
 
-The plugin is found there as in every environment: by the entry point of an installed distribution.
+pytest finds the plugin by the entry point of an installed distribution, as in every environment.
 """
 
 import os
@@ -16,10 +16,10 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 WAIT_S = 110
-WHOLE_S_MAX = 3.0  # from the start of pytest to its end, with a broker in between
-ROUNDS = 5  # a busy machine may spoil some
+WHOLE_S_MAX = 3.0  # from the start of pytest to its end, including a broker
+ROUNDS = 5  # a busy machine may exceed it in some runs
 YARDSTICK = "import pytest, confluent_kafka, quorumlog.server.main"
-YARDSTICK_S = 0.7  # what an interpreter takes for that where WHOLE_S_MAX holds
+YARDSTICK_S = 0.7  # an interpreter's part of it on a machine where WHOLE_S_MAX holds
 
 TEN_LINES = """
 from confluent_kafka import Consumer, Producer
@@ -38,10 +38,10 @@ def test_what_is_produced_is_consumed(quorumlog_broker, quorumlog_topic):
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Somebody's project, with quorumlog beside it."""
+    """A project of a user, with quorumlog installed."""
 
     folder: Path
-    site: Path  # where quorumlog counts as installed
+    site: Path  # the folder that counts as the installation of quorumlog
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the project."""
@@ -63,7 +63,7 @@ class Project:
         )
 
     def passes(self, *arguments: str) -> str:
-        """Run its tests, which pass; return what was printed."""
+        """Run its tests, which must pass. Return the output."""
         done = self.pytest(*arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -81,7 +81,7 @@ def project(tmp_path: Path) -> Project:
     return Project(folder=tmp_path / "project", site=tmp_path / "site")
 
 
-def test_nothing_of_quorumlog_is_imported_before_a_test_asks_for_a_fixture(
+def test_quorumlog_is_imported_only_when_a_test_uses_a_fixture(
     project: Project,
 ) -> None:
     project.write(
@@ -94,7 +94,7 @@ def test_nothing_of_quorumlog_is_imported_before_a_test_asks_for_a_fixture(
     project.passes()
 
 
-def test_fixtures_are_listed_with_a_sentence_each(project: Project) -> None:
+def test_each_fixture_is_listed_with_a_sentence(project: Project) -> None:
     listed = project.passes("--fixtures", "-v")
     for name in ("broker", "topic", "log", "cluster", "settings"):
         assert re.search(rf"^quorumlog_{name}\b.*\n    \w", listed, re.MULTILINE), name
@@ -107,17 +107,17 @@ def test_a_subscribing_consumer_of_librdkafka_and_its_broker_take_less_than_thre
     project.write("test_ten.py", TEN_LINES)
     seconds: list[tuple[float, float]] = []
     while len(seconds) < ROUNDS:
-        slow = max(1.0, yardstick_s() / YARDSTICK_S)  # this machine, with all that it does now
+        slow = max(1.0, yardstick_s() / YARDSTICK_S)  # this machine under its current load
         began_s = time.monotonic()
         project.passes()
         seconds.append((time.monotonic() - began_s, WHOLE_S_MAX * slow))
         if seconds[-1][0] < seconds[-1][1]:
             return
-    pytest.fail(f"{seconds} s, each with what it may be")
+    pytest.fail(f"{seconds} s, each with its limit")
 
 
 def yardstick_s() -> float:
-    """How long the machine takes for much of the same without a broker."""
+    """Return the time of a similar program without a broker on this machine."""
     began_s = time.monotonic()
     environment = os.environ | {"PYTHONPATH": str(ROOT / ".pkg")}
     subprocess.run([sys.executable, "-c", YARDSTICK], env=environment, timeout=WAIT_S, check=True)
@@ -125,7 +125,7 @@ def yardstick_s() -> float:
 
 
 @pytest.mark.slow
-def test_fixtures_do_what_they_say(project: Project) -> None:
+def test_fixtures_work_as_documented(project: Project) -> None:
     project.write(
         "conftest.py",
         "import pytest\n"
@@ -158,7 +158,7 @@ def test_fixtures_do_what_they_say(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_failure_shows_what_the_broker_said_since_the_test_began(project: Project) -> None:
+def test_failure_shows_the_broker_log_since_the_start_of_the_test(project: Project) -> None:
     project.write(
         "test_it.py",
         "def test_before(quorumlog_broker):\n"
@@ -194,7 +194,7 @@ def test_a_broker_that_dies_is_an_error_of_its_test_and_not_of_the_next(project:
 
 
 @pytest.mark.slow
-def test_a_broker_that_cannot_start_fails_its_tests_in_a_few_words(project: Project) -> None:
+def test_broker_that_cannot_start_fails_its_tests_with_a_short_message(project: Project) -> None:
     project.write(
         "test_it.py",
         "import pytest\n"
@@ -228,7 +228,7 @@ def test_workers_of_xdist_have_a_broker_each(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_test_does_to_the_cluster_is_undone_for_the_next(project: Project) -> None:
+def test_changes_of_a_test_to_the_cluster_are_undone_for_the_next(project: Project) -> None:
     project.write(
         "test_it.py",
         "def test_harm(quorumlog_cluster):\n"

@@ -1,4 +1,4 @@
-"""A test's ports are its own: nobody else gets one, and who listens there may."""
+"""Ports reserved for a test are given to no other process until its node listens there."""
 
 import socket
 
@@ -22,7 +22,7 @@ def ports() -> "Ports":
     return Ports()
 
 
-def test_a_kept_port_is_given_to_nobody_else(ports: Ports) -> None:
+def test_reserved_port_is_given_to_no_other_process(ports: Ports) -> None:
     mine = {place(ports.take())[1] for _ in range(20)}
     assert len(mine) == 20
     for _ in range(PORTS_TRIED):
@@ -32,11 +32,11 @@ def test_a_kept_port_is_given_to_nobody_else(ports: Ports) -> None:
     ports.close()
 
 
-def test_a_kept_port_refuses_connections_until_somebody_listens_there(ports: Ports) -> None:
+def test_reserved_port_refuses_connections_until_a_listener_opens(ports: Ports) -> None:
     where = place(ports.take())
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(where)
-    for _ in range(2):  # a node that is started again
+    for _ in range(2):  # a node that restarts
         with socket.create_server(where) as listener, socket.create_connection(where) as caller:
             connection, _ = listener.accept()
             connection.close()

@@ -1,4 +1,4 @@
-"""The proxy forwards what it gets, and each of its faults does what it says."""
+"""The proxy forwards bytes, and each of its faults has its documented effect."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ WAIT_S = 60.0
 
 @contextmanager
 def echo_server() -> Iterator[str]:
-    """Sends back what it gets, on each connection; gives its address."""
+    """A server that echoes on each connection. It yields its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     threads: list[threading.Thread] = []
 
@@ -60,7 +60,7 @@ def connected(proxy: ForwardingProxy) -> socket.socket:
 
 
 def received(connection: socket.socket, count: int) -> bytes:
-    """Read so many bytes, fewer when the connection ends."""
+    """Read so many bytes, or fewer if the connection ends."""
     content = b""
     while len(content) < count:
         try:
@@ -73,7 +73,7 @@ def received(connection: socket.socket, count: int) -> bytes:
     return content
 
 
-def test_what_is_sent_comes_back_and_is_counted(proxy: ForwardingProxy) -> None:
+def test_forwarded_bytes_are_counted(proxy: ForwardingProxy) -> None:
     content = bytes(range(256)) * 2_000
     with connected(proxy) as connection:
         connection.sendall(content)
@@ -90,7 +90,7 @@ def test_an_end_of_the_sending_side_is_passed_on(proxy: ForwardingProxy) -> None
         assert received(connection, 100) == b"last words"
 
 
-def test_a_cut_ends_every_connection_and_takes_new_ones(proxy: ForwardingProxy) -> None:
+def test_cut_ends_every_connection_and_accepts_new_ones(proxy: ForwardingProxy) -> None:
     with connected(proxy) as first, connected(proxy) as second:
         for connection in (first, second):
             connection.sendall(b"x")
@@ -102,7 +102,7 @@ def test_a_cut_ends_every_connection_and_takes_new_ones(proxy: ForwardingProxy) 
         assert received(third, 1) == b"y"
 
 
-def test_what_is_held_comes_in_order_after_the_release(proxy: ForwardingProxy) -> None:
+def test_held_bytes_arrive_in_order_after_the_release(proxy: ForwardingProxy) -> None:
     with connected(proxy) as connection:
         proxy.hold()
         connection.sendall(b"one ")
@@ -115,7 +115,7 @@ def test_what_is_held_comes_in_order_after_the_release(proxy: ForwardingProxy) -
         assert received(connection, 7) == b"one two"
 
 
-def test_a_silenced_connection_stays_open_and_carries_nothing_while_a_new_one_does(
+def test_silenced_connection_stays_open_without_traffic_while_new_ones_work(
     proxy: ForwardingProxy,
 ) -> None:
     with connected(proxy) as old:
@@ -145,20 +145,22 @@ def test_one_direction_is_held_and_the_other_one_is_not(proxy: ForwardingProxy) 
         assert received(connection, 3) == b"one"
 
 
-def test_a_corrupted_piece_has_one_bit_changed(proxy: ForwardingProxy) -> None:
+def test_corrupted_chunk_has_one_bit_changed(proxy: ForwardingProxy) -> None:
     with connected(proxy) as connection:
         proxy.corrupt(Direction.TO_CLIENT)
         connection.sendall(bytes(9))
         assert received(connection, 9) == bytes([0, 0, 0, 0, 0x10, 0, 0, 0, 0])
         connection.sendall(bytes(9))
-        assert received(connection, 9) == bytes(9), "only as many pieces as asked for"
+        assert received(connection, 9) == bytes(9), "only the requested number of chunks"
 
 
-def test_a_connection_ends_behind_the_byte_that_was_named(proxy: ForwardingProxy) -> None:
+def test_connection_ends_after_the_given_byte(proxy: ForwardingProxy) -> None:
     with connected(proxy) as connection:
         proxy.cut_after(Direction.TO_CLIENT, 3)
         connection.sendall(b"abcdef")
-        assert received(connection, 6) in (b"abc", b"ab", b"a", b""), "a reset may overtake"
+        assert received(connection, 6) in (b"abc", b"ab", b"a", b""), (
+            "a reset may overtake the bytes"
+        )
         assert proxy.passed_bytes(Direction.TO_CLIENT) == 3
 
 

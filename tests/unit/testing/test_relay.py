@@ -1,6 +1,6 @@
-"""A relay that holds is a cut wire: nothing is heard, nothing is made, and all comes in the end.
+"""A relay that holds delays all bytes and connects until its release.
 
-The target is a listener on which only a test accepts: what was made there is in its queue.
+Only the test accepts on the target listener, so established connections are in its queue.
 """
 
 import socket
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 WAIT_S = 60.0
 SENT_MAX = 1 << 28
-SILENCE_S = 0.1  # a socket that has heard nothing for so long is not going to
+SILENCE_S = 0.1  # a socket that received nothing for so long will receive nothing
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def accepted(target: socket.socket) -> socket.socket:
 
 
 def is_silent(listener: socket.socket, act: Callable[[], T]) -> bool:
-    """Whether a socket has nothing to offer."""
+    """Return True if a socket has nothing to read."""
     listener.settimeout(SILENCE_S)
     try:
         act()
@@ -57,7 +57,7 @@ def is_silent(listener: socket.socket, act: Callable[[], T]) -> bool:
     return False
 
 
-def test_what_is_begun_while_it_holds_is_made_only_at_the_release(
+def test_connect_during_a_hold_completes_at_the_release(
     proxy: ForwardingProxy, target: socket.socket
 ) -> None:
     proxy.hold()
@@ -71,7 +71,7 @@ def test_what_is_begun_while_it_holds_is_made_only_at_the_release(
             assert caller.recv(6) == b"answer"
 
 
-def test_who_gives_up_while_it_holds_was_never_there(
+def test_connect_cancelled_during_a_hold_never_reaches_the_target(
     proxy: ForwardingProxy, target: socket.socket
 ) -> None:
     proxy.hold()
@@ -83,7 +83,7 @@ def test_who_gives_up_while_it_holds_was_never_there(
     assert is_silent(target, target.accept)
 
 
-def test_only_what_goes_to_the_server_keeps_connections_from_being_made(
+def test_only_a_hold_towards_the_server_delays_connects(
     proxy: ForwardingProxy, target: socket.socket
 ) -> None:
     proxy.hold(Direction.TO_CLIENT)
@@ -96,7 +96,7 @@ def test_only_what_goes_to_the_server_keeps_connections_from_being_made(
         assert caller.recv(4) == b"told"
 
 
-def test_an_end_that_goes_while_it_holds_is_told_of_behind_its_last_bytes(
+def test_end_of_stream_during_a_hold_arrives_after_the_last_bytes(
     proxy: ForwardingProxy, target: socket.socket
 ) -> None:
     with connected(proxy) as caller, accepted(target) as server:
@@ -111,7 +111,7 @@ def test_an_end_that_goes_while_it_holds_is_told_of_behind_its_last_bytes(
         assert server.recv(1) == b""
 
 
-def test_who_sends_into_a_held_wire_is_slowed_down_and_nothing_is_lost(
+def test_sender_into_a_held_relay_is_slowed_down_without_loss(
     proxy: ForwardingProxy, target: socket.socket
 ) -> None:
     with connected(proxy) as caller, accepted(target) as server:
@@ -121,7 +121,7 @@ def test_who_sends_into_a_held_wire_is_slowed_down_and_nothing_is_lost(
         with suppress(TimeoutError):
             while sent < SENT_MAX:
                 sent += caller.send(bytes(1 << 16))
-        assert sent < SENT_MAX, "nobody ever stops reading"
+        assert sent < SENT_MAX, "the relay never stops reading"
         proxy.release()
         received = 0
         while received < sent:
@@ -129,7 +129,7 @@ def test_who_sends_into_a_held_wire_is_slowed_down_and_nothing_is_lost(
         assert received == sent
 
 
-def test_a_delay_holds_each_piece_and_keeps_the_order(
+def test_delay_applies_to_each_chunk_in_order(
     proxy: ForwardingProxy, target: socket.socket
 ) -> None:
     with connected(proxy) as caller, accepted(target) as server:

@@ -1,4 +1,4 @@
-"""Who asks for an address that has a route gets to its other end, by calls and by bytes."""
+"""Calls and byte connections to an address with a route reach the end of the route."""
 
 import asyncio
 
@@ -11,8 +11,8 @@ from quorumlog.runtime.real import open_runtime
 WHO = Method("/quorumlog.tests.Who/Are", StringValue, StringValue)
 
 
-class Hearer:
-    """A protocol that keeps the first bytes."""
+class Receiver:
+    """A protocol that stores the first bytes."""
 
     def __init__(self, connection: ByteConnection) -> None:
         self.heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -31,7 +31,7 @@ class Hearer:
         pass
 
 
-def test_calls_and_bytes_take_the_route_and_others_the_straight_way() -> None:
+def test_calls_and_bytes_use_the_route_and_others_connect_directly() -> None:
     async def main(runtime: Runtime) -> None:
         def named(name: str) -> dict[str, Handler]:
             async def answer(request: StringValue, context: CallContext) -> StringValue:
@@ -55,22 +55,22 @@ def test_calls_and_bytes_take_the_route_and_others_the_straight_way() -> None:
     run_patiently(main)
 
 
-def test_bytes_take_the_route_and_a_refusal_is_asked_for_at_the_address_itself() -> None:
+def test_bytes_use_the_route_and_a_refusal_retries_the_address_itself() -> None:
     async def main(runtime: Runtime) -> None:
-        def greeting(connection: ByteConnection) -> Hearer:
+        def greeting(connection: ByteConnection) -> Receiver:
             connection.write([b"relay"])
-            return Hearer(connection)
+            return Receiver(connection)
 
-        gone = await runtime.network.listen_bytes("127.0.0.1:0", Hearer)
+        gone = await runtime.network.listen_bytes("127.0.0.1:0", Receiver)
         relay = await runtime.network.listen_bytes("127.0.0.1:0", greeting)
         async with open_runtime("routed", routes={gone.address: relay.address}) as node:
             assert not await node.network.refuses(gone.address, AMPLE_MS)
             await gone.close(0)
             assert await node.network.refuses(gone.address, AMPLE_MS)
-            made: list[Hearer] = []
+            made: list[Receiver] = []
 
-            def keep(connection: ByteConnection) -> Hearer:
-                made.append(Hearer(connection))
+            def keep(connection: ByteConnection) -> Receiver:
+                made.append(Receiver(connection))
                 return made[0]
 
             await node.network.connect_bytes(gone.address, keep)
@@ -79,11 +79,11 @@ def test_bytes_take_the_route_and_a_refusal_is_asked_for_at_the_address_itself()
     run_patiently(main)
 
 
-def test_what_a_node_listens_on_is_not_moved() -> None:
+def test_listen_addresses_are_not_routed() -> None:
     async def main(runtime: Runtime) -> None:
         async with open_runtime("routed", routes={"127.0.0.1:1": "127.0.0.1:2"}) as node:
-            listener = await node.network.listen_bytes("127.0.0.1:0", Hearer)
-            connection = await runtime.network.connect_bytes(listener.address, Hearer)
+            listener = await node.network.listen_bytes("127.0.0.1:0", Receiver)
+            connection = await runtime.network.connect_bytes(listener.address, Receiver)
             connection.abort()
             served = await node.network.serve("127.0.0.1:0", {})
             assert not await runtime.network.refuses(served.address, AMPLE_MS)
