@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog import errors
 
-# The gRPC statuses by name, as the specification of gRPC lists them.
+# The gRPC statuses by name, as the gRPC specification lists them.
 STATUSES = {
     "CANCELLED",
     "UNKNOWN",
@@ -56,7 +56,7 @@ def test_bases_are_caught_and_not_raised() -> None:
         assert len(set(own) - {errors.QuorumlogError, errors.RetriableError}) <= 1, error
 
 
-def test_a_time_out_is_the_one_of_python_too() -> None:
+def test_timed_out_is_a_python_timeout_error() -> None:
     with pytest.raises(TimeoutError, match="t-1: too late") as caught:
         raise errors.TimedOut("too late", topic="t", partition=1)
     assert isinstance(caught.value, errors.RetriableError)
@@ -75,14 +75,14 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize("error", errors.ERRORS, ids=lambda error: error.name)
 def test_rows_are_in_range(error: type[errors.QuorumlogError]) -> None:
-    assert -1 <= error.code <= 133, "the field's numbers end there"
+    assert -1 <= error.code <= 133, "Kafka's numbers end there"
     assert error.code != 0, "0 means no error"
     assert error.status in STATUSES
     assert error.name == error.name.upper()
     assert error.__doc__, "the docstring is the documentation of the error"
 
 
-def test_text_names_what_it_concerns() -> None:
+def test_text_names_the_topic_and_partition() -> None:
     error = errors.OffsetOutOfRange("offset 9 is above the end 3", topic="t", partition=2)
     assert str(error) == "t-2: offset 9 is above the end 3"
     assert str(errors.InvalidTopic("empty name")) == "empty name"

@@ -1,4 +1,4 @@
-"""The text of retention holds, and how long one counts."""
+"""The text of retention holds, and the validity of their leases."""
 
 import pytest
 from hypothesis import given
@@ -22,13 +22,13 @@ holds = st.builds(Hold, names, st.integers(0, 10**15 - 1), st.integers(0, 2**63 
 
 
 @given(st.lists(holds, max_size=HOLD_GROUPS_MAX))
-def test_what_is_written_is_read_again(many: list[Hold]) -> None:
+def test_hold_round_trip(many: list[Hold]) -> None:
     assert parse_holds(holds_text(many)) == tuple(many)
     assert all(can_hold(each.group) for each in many)
 
 
 @pytest.mark.parametrize("text", ["g", "g@1", "g@/1", "g@1/x", "@1/1", "a b@1/1", "g@-1/1"])
-def test_what_is_no_hold_is_refused(text: str) -> None:
+def test_invalid_hold_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a hold"):
         parse_holds(text)
 
@@ -44,8 +44,8 @@ def test_too_many_are_refused() -> None:
         parse_holds(holds_text([*of_groups(16), *of_groups(16), *of_groups(1)]))
 
 
-def test_each_of_so_many_groups_can_renew_its_lease() -> None:
-    """The next one comes before the old one goes."""
+def test_every_group_at_the_limit_can_renew_its_lease() -> None:
+    """The new hold is added before the old one is removed."""
     full = of_groups(HOLD_GROUPS_MAX)
     text = holds_text([*full, *(hold._replace(end_ms=NOW + 1) for hold in full)])
     assert len(parse_holds(text)) == 2 * HOLD_GROUPS_MAX
@@ -58,19 +58,19 @@ def test_a_lease_counts_until_its_end_and_never_for_more_than_seven_days() -> No
     assert not Hold("g", NOW + HOLD_MS_MAX + HOLD_SKEW_MS + 1, 1).counts(NOW)
 
 
-def test_a_renewal_takes_the_place_of_the_groups_own_and_of_what_ended_long_ago() -> None:
+def test_renewal_replaces_the_groups_own_hold_and_long_expired_ones() -> None:
     new, long_ago = Hold("g", NOW + 9, 2), NOW - HOLD_MS_MAX
     own = Hold("g", NOW + 1, 1)
     before = (Hold("a", NOW + 5, 1), Hold("b", long_ago, 1), own, Hold("c", long_ago + 1, 1))
     assert outdated(before, new, NOW) == (Hold("b", long_ago, 1), own)
 
 
-def test_all_that_has_ended_goes_where_there_is_no_room_for_one_more_group() -> None:
+def test_all_expired_holds_are_removed_for_one_more_group_at_the_limit() -> None:
     before = [*of_groups(HOLD_GROUPS_MAX - 1), Hold("a", NOW + 1, 1)]
     assert outdated(before, Hold("g", NOW + 9, 1), NOW) == tuple(before[:-1])
-    assert outdated(before, Hold("a", NOW + 9, 1), NOW) == (before[-1],), "it has its room"
+    assert outdated(before, Hold("a", NOW + 9, 1), NOW) == (before[-1],), "it still fits"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "a@b", "a/b", "é", "x" * 121])
-def test_names_that_the_text_cannot_hold_are_known(name: str) -> None:
+def test_unencodable_group_names_are_detected(name: str) -> None:
     assert not can_hold(name)

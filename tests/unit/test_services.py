@@ -55,7 +55,7 @@ def test_every_named_call_is_in_the_protocol_with_its_messages() -> None:
         assert streams == method.streaming, method.path
 
 
-def test_no_call_is_named_twice() -> None:
+def test_names_of_calls_are_unique() -> None:
     paths = [method.path for method in NAMED]
     assert len(paths) == len(set(paths))
 

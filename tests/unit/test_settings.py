@@ -1,4 +1,4 @@
-"""Values of settings: their units, their sources, and what is said of wrong ones."""
+"""Values of settings: units, sources, and error messages."""
 
 from pathlib import Path
 from typing import Any
@@ -71,15 +71,13 @@ def test_a_number_may_have_a_unit_that_means_one_number(text: str, unit: str, nu
         ("9" * 5_000, "ms", "give a whole number"),
     ],
 )
-def test_what_is_no_whole_number_is_refused_with_the_remedy(
-    text: str, unit: str, remedy: str
-) -> None:
+def test_non_integer_is_refused_with_the_remedy(text: str, unit: str, remedy: str) -> None:
     with pytest.raises(ValueError, match=remedy):
         parse_quantity(text, unit)
 
 
 @pytest.mark.parametrize("unit", FACTORS)
-def test_a_number_is_written_so_that_it_is_read_as_itself(unit: str) -> None:
+def test_number_round_trip(unit: str) -> None:
     factors = FACTORS[unit].values()
     numbers = [factor * n + more for factor in factors for n in (1, 7, 100) for more in (0, 1)]
     for number in (0, -1, *numbers):
@@ -105,7 +103,7 @@ def test_a_number_is_written_so_that_it_is_read_as_itself(unit: str) -> None:
         (ROLES, ["x", 1], r"give a list of text"),
     ],
 )
-def test_a_wrong_value_is_named_with_what_it_may_be(
+def test_invalid_value_is_named_with_the_valid_ones(
     row: Setting, value: object, sentence: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=sentence):
@@ -123,7 +121,7 @@ def test_flags_and_variables_spell_every_kind() -> None:
     ("wrong", "right"),
     [("wait.m", "wait.ms"), ("WAIT_MS", "wait.ms"), ("node_name", "node.name"), ("zzz", None)],
 )
-def test_the_nearest_name_is_found_whatever_its_case(wrong: str, right: str | None) -> None:
+def test_nearest_name_ignores_case(wrong: str, right: str | None) -> None:
     assert nearest(wrong, [row.name for row in ROWS]) == right
 
 
@@ -156,7 +154,7 @@ FILE = ValueOrigin(kind="file", place="f.toml:2")
         (False, False, False, 5, DEFAULT),
     ],
 )
-def test_a_flag_wins_over_the_environment_over_a_file_over_the_default(
+def test_flag_overrides_environment_file_and_default_in_that_order(
     flag: bool, environment: bool, file: bool, value: int, origin: ValueOrigin
 ) -> None:
     found = resolve(ROWS, sources(flag=flag, environment=environment, file=file))
@@ -165,7 +163,7 @@ def test_a_flag_wins_over_the_environment_over_a_file_over_the_default(
     assert "dir" not in found.values, "it must be given"
 
 
-def test_a_value_that_is_false_in_python_wins_all_the_same() -> None:
+def test_falsy_value_overrides_later_sources() -> None:
     found = resolve(ROWS, [SettingSource(values={"node.name": ("", FLAG)})])
     assert (found["node.name"], found.origins["node.name"]) == ("", FLAG)
 
@@ -180,7 +178,7 @@ def test_a_value_that_is_false_in_python_wins_all_the_same() -> None:
         (["wait.ms=x"], r"wait.ms is 'x'; give"),
     ],
 )
-def test_a_wrong_assignment_is_refused(given: list[str], sentence: str) -> None:
+def test_invalid_assignment_is_refused(given: list[str], sentence: str) -> None:
     with pytest.raises(InvalidConfig, match=sentence):
         flag_source(ROWS, split_assignments(given, flag="--set"))
 
@@ -189,13 +187,13 @@ def test_a_value_may_hold_an_equals_sign() -> None:
     assert split_assignments(["a=b=c"], flag="--set") == [("a", "b=c", "--set a")]
 
 
-def test_a_wrong_variable_is_named_and_an_empty_one_is_none() -> None:
+def test_invalid_variable_is_named_and_an_empty_one_is_ignored() -> None:
     with pytest.raises(InvalidConfig, match=r"QUORUMLOG_WAIT_MS: wait.ms is '-'; give"):
         environment_source(ROWS, {"QUORUMLOG_WAIT_MS": "-"})
     assert environment_source(ROWS, {"QUORUMLOG_WAIT_MS": "", "WAIT_MS": "7"}).values == {}
 
 
-def test_an_unknown_variable_is_told_with_the_nearest_one() -> None:
+def test_unknown_variable_is_reported_with_the_nearest_one() -> None:
     known = [variable_of(row.name) for row in ROWS]
     given = {"QUORUMLOG_WAITMS": "1", "QUORUMLOG_DIR": "x", "PATH": "y", "QUORUMLOG_Q_Q_Q": ""}
     first, second = unknown_variables(given, known)
@@ -214,7 +212,7 @@ def test_an_unknown_variable_is_told_with_the_nearest_one() -> None:
         ("node = { nam = 'x' }", r"f.toml: unknown setting node.nam; did"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told_with_its_line(text: str, sentence: str) -> None:
+def test_error_in_a_file_is_reported_with_its_line(text: str, sentence: str) -> None:
     with pytest.raises(InvalidConfig, match=sentence):
         file_source(ROWS, text, path="f.toml")
 
@@ -244,14 +242,14 @@ def test_lines_are_found_under_tables_and_dots_and_quotes() -> None:
         ('node.name = "a\\u0000b"', r"n.toml:1: node.name is 'a\x00b'; give text"),
     ],
 )
-def test_no_file_is_more_than_a_sentence(text: str, sentence: str) -> None:
+def test_error_about_a_file_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         file_source(ROWS, text, path="n.toml")
     assert sentence in caught.value.message
 
 
-def test_a_variable_that_is_no_text_is_refused() -> None:
-    """Bytes that are not UTF-8 reach Python as lone surrogates, which nothing can print or send."""
+def test_variable_that_is_not_utf8_is_refused() -> None:
+    """Bytes that are not UTF-8 reach Python as lone surrogates, which cannot be printed or sent."""
     with pytest.raises(InvalidConfig, match=r"QUORUMLOG_NODE_NAME: node\.name is .*; give text"):
         environment_source(ROWS, {"QUORUMLOG_NODE_NAME": "\udcff"})
 
@@ -265,7 +263,7 @@ def test_a_variable_that_is_no_text_is_refused() -> None:
         (b"\xef\xbb\xbfwait.ms = 7\n", None),
     ],
 )
-def test_a_file_is_read_or_told_of(
+def test_file_is_read_or_reported(
     tmp_path: Path, content: bytes | None, sentence: str | None
 ) -> None:
     path = tmp_path / "n.toml"
