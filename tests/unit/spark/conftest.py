@@ -1,6 +1,6 @@
-"""A broker of one script: it holds encoded batches and answers over real gRPC, faults included.
+"""A scripted broker with encoded batches that responds over real gRPC, also with faults.
 
-The real broker's tests are in tests/spark; this one exists for what a healthy broker will not do.
+tests/spark has the tests with a real broker; this one does what a healthy broker does not.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ from quorumlog.spark import query_group
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine may take more than a second for what a query does not wait long for."""
+    """Extend the short waits: a slow machine may take more than a second."""
     monkeypatch.setattr(query_group, "COMMIT_TIMEOUT_MS", 60_000)
 
 
 @dataclass
 class Script:
-    """What the broker holds, and what it does wrong."""
+    """The records of the broker, and its faults."""
 
     batches: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
     ghosts: list[str] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Script:
     address: str = ""
 
     def add(self, place: TopicPartition, *counts: int) -> None:
-        """Append batches of so many records; values say place and offset."""
+        """Append batches of so many records, whose values have partition and offset."""
         held = self.batches.setdefault(place, [])
         for count in counts:
             base = self.end(place)
@@ -102,7 +102,7 @@ class Script:
             held.append(encode_batch(records, base_offset=base))
 
     def mark(self, place: TopicPartition) -> None:
-        """Add a control batch, which ends a transaction."""
+        """Append a control batch, which ends a transaction."""
         marker = encode_marker(
             producer_id=1,
             producer_epoch=0,
@@ -114,7 +114,7 @@ class Script:
         self.batches.setdefault(place, []).append(marker)
 
     def make_anew(self, *counts: int) -> None:
-        """Delete all topics, and what groups have committed in them, and make others of the same
+        """Delete all topics with the committed offsets of groups, and create topics of the same
         names with batches of so many records."""
         for kept in self.groups.values():
             kept.clear()
@@ -138,7 +138,7 @@ class Script:
 
 
 class StandIn:
-    """The handlers over a script."""
+    """The handlers for a script."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -340,14 +340,14 @@ class StandIn:
 
 @pytest.fixture
 def script() -> Iterator[Script]:
-    """A broker under `script.address`, which does as the script says."""
+    """A broker at `script.address` that follows the script."""
     held = Script()
     with Serving(held):
         yield held
 
 
 class Serving:
-    """Serves a script from a thread with a loop of its own."""
+    """Serves a script from a thread with its own loop."""
 
     def __init__(self, script: Script) -> None:
         self._script = script

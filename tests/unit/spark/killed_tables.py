@@ -1,10 +1,10 @@
-"""Changes a table in processes that kill themselves at one of their file operations.
+"""Changes of a table in processes that kill themselves at one of their file operations.
 
-    python -m tests.unit.spark.killed_tables TEMPLATE FOLDER append|compact|delta|iceberg
+python -m tests.unit.spark.killed_tables TEMPLATE FOLDER append|compact|delta|iceberg
 
-For each operation, the first to the last, a copy of TEMPLATE named FOLDER/work is changed by a
-process that ends by SIGKILL just before that operation, and renamed to FOLDER/NUMBER. The last
-copy's change is complete. Prints the number of copies.
+For each operation, a process changes a copy of TEMPLATE named FOLDER/work and ends by SIGKILL just
+before that operation. The copy is then renamed to FOLDER/NUMBER. The last copy has the complete
+change. Prints the number of copies.
 """
 
 import os
@@ -23,7 +23,7 @@ WATCHED = ("open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir")
 
 
 def kill_at(operation: int, folder: Path) -> None:
-    """Kill this process at its n-th file operation in the folder that may write, from 1."""
+    """Kill this process at its n-th file operation in the writable folder, counted from 1."""
     seen = 0
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -38,7 +38,7 @@ def kill_at(operation: int, folder: Path) -> None:
 
 
 def change(folder: Path, action: str) -> None:
-    """Append the micro-batch that is staged, or compact."""
+    """Append the staged micro-batch, or compact."""
     with OPENED.get(action, open_parquet_table)(folder / "table") as table:
         if action == "compact":
             table.compact(TARGET_BYTES)

@@ -1,4 +1,4 @@
-"""Runs of a query, and what its group has committed."""
+"""Runs of a query, and the committed offsets of its group."""
 
 import inspect
 import itertools
@@ -15,7 +15,7 @@ ALL = ReadAllAvailable()
 
 
 def reader(script: Any, **options: str) -> Any:
-    """A new run of the query `q`."""
+    """Start a new run of the query `q`."""
     selection = {} if "assign" in options else {"subscribe": "t"}
     given = {"bootstrap": script.address, **selection, "groupId": "q", **options}
     made = QuorumlogSource(given)
@@ -27,7 +27,7 @@ def committed(script: Any) -> dict[TopicPartition, int]:
 
 
 def positions(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """Offsets as Spark has them, without the ids of what they are of."""
+    """Return offsets in Spark's form, without topic ids."""
     return {topic: ends for topic, ends in nested.items() if topic != IDS}
 
 
@@ -36,17 +36,17 @@ STEPS = 23
 
 
 class Ended(Exception):
-    """The query's process is gone."""
+    """The query's process has ended."""
 
 
 class Engine:
-    """What Spark does with a source: calls in its order, a checkpoint, and a sink that takes each
-    micro-batch once, by its number."""
+    """Spark's calls of a source in order, a checkpoint, and a sink that applies each micro-batch
+    once."""
 
     def __init__(self, on_step: Callable[[str], None] = lambda name: None) -> None:
         self.on_step = on_step
-        self.ends: list[dict[str, Any]] = []  # the log of offsets: where each micro-batch ends
-        self.committed = -1  # the log of commits: the last micro-batch
+        self.ends: list[dict[str, Any]] = []  # the offset log: the end of each micro-batch
+        self.committed = -1  # the commit log: the last micro-batch
         self.sink: dict[int, list[str]] = {}
         self._left: Iterator[int] = itertools.count(1)
 
@@ -54,13 +54,14 @@ class Engine:
         return [row for _, rows in sorted(self.sink.items()) for row in rows]
 
     def run(self, source: Any, *, end_at: int | None = None, batches: int = 3) -> int:
-        """Run some micro-batches from where the checkpoint is; raise Ended at a step. Returns how
-        many steps there were."""
+        """Run some micro-batches from the checkpoint. Raise Ended at a step. Return the number of
+        steps."""
         self._left = itertools.count(1)
         self._end_at = end_at
         self._step("started")
         limit = source.getDefaultReadLimit()
-        # Spark decides so, too. Below 4.2 it passes no position, and requests the first start last.
+        # Spark decides in the same way. Below 4.2 it passes no position and requests the first
+        # start last.
         is_limited = bool(inspect.signature(source.latestOffset).parameters)
         if len(self.ends) > self.committed + 1:
             self._batch(source, self._start(source))

@@ -1,4 +1,4 @@
-"""Rows of tables, as Spark writes them."""
+"""Rows of tables, written as Spark writes them."""
 
 import json
 from collections.abc import Callable
@@ -35,7 +35,8 @@ DAYS = ("2013-01-01", "2013-01-02")
 def write_rows(
     folder: Path, numbers: range, *, files: int = 2, has_partition_columns: bool = False
 ) -> None:
-    """Write numbers as Spark does: a file for each task and partition, beside its own files."""
+    """Write numbers as Spark does: one file for each task and partition, in addition to its own
+    files."""
     for day, name in enumerate(DAYS):
         place = folder / f"date={name}"
         if has_partition_columns:

@@ -1,4 +1,4 @@
-"""How much of a backlog a micro-batch takes, and when it waits for more."""
+"""The share of a backlog that a micro-batch takes, and its waits for more records."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,34 +18,36 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 SECOND = 1_000
 
 
-def test_without_limits_everything_is_taken() -> None:
+def test_without_limits_the_whole_backlog_is_taken() -> None:
     assert Admission(Limits()).end_of({A: 3}, {A: 10}, {}, now_ms=0) == {A: 10}
 
 
-def test_the_first_batch_runs_and_the_next_ones_wait_for_the_least_number() -> None:
+def test_first_batch_runs_and_later_ones_wait_for_the_minimum() -> None:
     admission = Admission(Limits(offsets_min=5, delay_ms_max=60 * SECOND))
     assert admission.end_of({A: 0}, {A: 2}, {}, now_ms=0) == {A: 2}
     assert admission.end_of({A: 2}, {A: 6}, {}, now_ms=SECOND) is None
     assert admission.end_of({A: 2}, {A: 7}, {}, now_ms=2 * SECOND) == {A: 7}
 
 
-def test_records_wait_no_longer_than_the_delay_since_the_first_of_them_was_seen() -> None:
+def test_records_wait_at_most_the_delay_since_the_first_was_found() -> None:
     admission = Admission(Limits(offsets_min=5, delay_ms_max=60 * SECOND))
     assert admission.end_of({A: 0}, {A: 0}, {}, now_ms=0) == {A: 0}
-    assert admission.end_of({A: 0}, {A: 0}, {}, now_ms=500 * SECOND) == {A: 0}, "nothing waits"
+    assert admission.end_of({A: 0}, {A: 0}, {}, now_ms=500 * SECOND) == {A: 0}, "no record waits"
     assert admission.end_of({A: 0}, {A: 1}, {}, now_ms=1_000 * SECOND) is None
     assert admission.end_of({A: 0}, {A: 2}, {}, now_ms=1_059 * SECOND) is None
     assert admission.end_of({A: 0}, {A: 2}, {}, now_ms=1_060 * SECOND) == {A: 2}
-    assert admission.end_of({A: 2}, {A: 3}, {}, now_ms=1_061 * SECOND) is None, "it begins anew"
+    assert admission.end_of({A: 2}, {A: 3}, {}, now_ms=1_061 * SECOND) is None, (
+        "the delay starts again"
+    )
 
 
-def test_nothing_waits_when_no_more_is_to_come() -> None:
+def test_no_record_waits_when_the_end_is_fixed() -> None:
     admission = Admission(Limits(offsets_min=5))
     assert admission.end_of({A: 0}, {A: 1}, {}, now_ms=0) == {A: 1}
     assert admission.end_of({A: 1}, {A: 2}, {}, now_ms=0, waits=False) == {A: 2}
 
 
-def test_least_most_and_delay_work_together() -> None:
+def test_minimum_maximum_and_delay_combine() -> None:
     limits = Limits(offsets_min=4, offsets_max=6, delay_ms_max=10 * SECOND)
     admission = Admission(limits)
     assert admission.end_of({A: 0}, {A: 9}, {}, now_ms=0) == {A: 6}
@@ -63,7 +65,7 @@ def test_bytes_are_those_of_the_partitions_own_records() -> None:
     assert limit_bytes({A: 0}, {A: 10}, {}, 5 * RECORD_BYTES) == {A: 5}
 
 
-def test_of_two_limits_the_smaller_counts() -> None:
+def test_smaller_of_two_limits_applies() -> None:
     density = {A: Density(1_000, 10)}
     few = Admission(Limits(offsets_max=3, bytes_max=500))
     assert few.end_of({A: 0}, {A: 10}, density, now_ms=0) == {A: 3}
@@ -72,7 +74,7 @@ def test_of_two_limits_the_smaller_counts() -> None:
 
 
 def looks(seconds: int, *, every_ms: int) -> list[int]:
-    """When a query looks that finds nothing, and is asked again so often."""
+    """Return the times of the checks of an idle query that is polled at this interval."""
     pace, now_ms, found = Pace(), 0, []
     while now_ms < seconds * SECOND:
         now_ms += pace.pause_ms(now_ms)
@@ -82,17 +84,17 @@ def looks(seconds: int, *, every_ms: int) -> list[int]:
     return found
 
 
-def test_an_idle_query_looks_twenty_times_a_second_and_not_a_hundred_times() -> None:
+def test_idle_query_checks_twenty_times_a_second_at_most() -> None:
     found = looks(10, every_ms=10)
     assert 195 <= len(found) <= 215
     assert found[1] - found[0] == 10, "soon at first"
 
 
-def test_a_query_that_is_asked_seldom_never_rests() -> None:
+def test_rarely_polled_query_checks_every_time() -> None:
     assert looks(10, every_ms=PAUSE_MS_MAX) == [*range(0, 10 * SECOND, PAUSE_MS_MAX)]
 
 
-def test_a_query_that_finds_records_does_not_rest() -> None:
+def test_query_that_finds_records_does_not_pause() -> None:
     pace = Pace()
     for now_ms in range(10):
         pace.polled(now_ms, found=False)
@@ -109,7 +111,7 @@ places = st.builds(TopicPartition, st.sampled_from("tu"), st.integers(0, 3))
     sizes=st.lists(st.integers(0, 10_000_000), min_size=8, max_size=8),
     bytes_max=st.integers(1, 2**63 - 1),
 )
-def test_a_limit_by_bytes_never_stands_still_and_never_goes_beyond(
+def test_limit_by_bytes_always_progresses_and_is_never_exceeded(
     backlog: dict[TopicPartition, int], sizes: list[int], bytes_max: int
 ) -> None:
     starts = dict.fromkeys(backlog, 7)

@@ -1,4 +1,4 @@
-"""The security options of reads and writes: both families of names, and their errors."""
+"""The security options of reads and writes: both naming schemes, and their errors."""
 
 import pickle
 
@@ -28,7 +28,7 @@ OWN = {"securityProtocol": "SASL_SSL", "saslUser": "alice", "saslPassword": "env
 
 
 def access(options: dict[str, str]) -> ClusterAccess:
-    """Return the access of a read, which is that of a write too."""
+    """Return the access of a read, which equals that of a write."""
     read = parse_options(LEAST | options, Mode.BATCH).access
     written = {"bootstrap": LEAST["bootstrap"], **options}
     assert parse_write_options(written, Mode.STREAM).access == read

@@ -1,4 +1,4 @@
-"""Finding a Java, judging a worker's Python, and importing lightly."""
+"""Detection of Java and of a worker's Python, and light imports."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def test_java_home_is_taken_when_it_is_new_enough(tmp_path: Path) -> None:
     assert find_java({"JAVA_HOME": str(home), "PATH": ""}) == home
 
 
-def test_an_old_java_home_yields_to_the_java_on_the_path(tmp_path: Path) -> None:
+def test_old_java_home_is_ignored_for_the_java_on_the_path(tmp_path: Path) -> None:
     old = make_java(tmp_path / "old", "1.8.0_402")
     new = make_java(tmp_path / "new", "17.0.15")
     assert java_version(old) == 8
@@ -37,7 +37,7 @@ def test_a_java_of_the_user_is_found(tmp_path: Path) -> None:
 
 
 def test_the_release_file_of_a_java_has_its_version(tmp_path: Path) -> None:
-    """Starting a Java to ask for its version takes a third of a second."""
+    """Starting a Java for its version takes a third of a second."""
     home = make_java(tmp_path / "jdk", "1.8.0_402")
     (home / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="21.0.2"\n')
     assert java_version(home) == 21
@@ -50,11 +50,11 @@ def test_the_release_file_of_a_java_has_its_version(tmp_path: Path) -> None:
     assert java_version(home) is None
 
 
-def test_what_does_not_run_is_no_java(tmp_path: Path) -> None:
+def test_program_that_does_not_run_is_no_java(tmp_path: Path) -> None:
     assert java_version(tmp_path) is None
 
 
-def test_missing_and_old_java_are_said_in_one_sentence(
+def test_missing_and_old_java_are_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quorumlog.spark.sessions._USUAL_PLACES", ())
@@ -88,7 +88,7 @@ def test_a_python_without_the_packages_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_module_that_spark_imports_everywhere_is_light() -> None:
-    """Spark imports every pyspark_* package of an environment, whatever the query reads."""
+    """Spark imports every pyspark_* package of an environment for any query."""
     program = (
         "import pyspark.sql.datasource, sys; before = set(sys.modules); import pyspark_quorumlog;"
         "new = {name.split('.')[0] for name in set(sys.modules) - before};"
@@ -125,7 +125,7 @@ def test_tasks_of_spark_import_no_producer_and_no_group_member() -> None:
         "streamWriter(None, False)",
     ],
 )
-def test_a_broken_installation_breaks_nobody_elses_source(call: str) -> None:
+def test_broken_installation_does_not_break_other_data_sources(call: str) -> None:
     program = (
         "import sys; sys.modules['quorumlog.spark.source'] = None;"
         "import pyspark_quorumlog as p\n"

@@ -95,9 +95,7 @@ def before_the_first_file(monkeypatch: pytest.MonkeyPatch, act: Any) -> Iterator
     assert done
 
 
-def test_a_commit_that_conflicts_is_tried_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conflicting_commit_is_retried(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(path, 0, range(10), format="iceberg")
 
     def commit_other(_: str) -> None:
@@ -207,7 +205,7 @@ def write_part(folder: Path, part: str, values: list[Any], kind: pa.DataType) ->
 
 
 def append_parts(path: Path, number: int, kind: str, parts: dict[str, list[Any]]) -> None:
-    """Append files of partitions, by the text of their value."""
+    """Append files of partitions, given by their values as text."""
     given = columns("part", part=kind)
     types = {"string": pa.string(), "long": pa.int64(), "double": pa.float64()}
     with open_iceberg_table(path) as table:

@@ -1,5 +1,4 @@
-"""What a checkpoint's offsets are of: topics deleted and recreated while a query runs and while
-it is down, topics away for a while, another cluster, checkpoints of other versions."""
+"""Topic identity in checkpoints: recreated, missing and mirrored topics, and other versions."""
 
 import contextlib
 import itertools
@@ -33,12 +32,12 @@ LOSING_AT_LATEST = {"startingOffsets": "latest", "failOnDataLoss": "false"}
 
 @pytest.fixture(autouse=True)
 def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query looks at once after a look in vain; how long it rests is held by test_admission."""
+    """Let a query check again at once after an empty check; test_admission tests the pauses."""
     monkeypatch.setattr(admission, "PAUSE_MS_MAX", 0)
 
 
 def read(run: Any, start: Any, end: Any) -> list[str]:
-    """The values of a micro-batch."""
+    """Return the values of a micro-batch."""
     values: list[str] = []
     for task in run.partitions(start, end):
         table = pa.Table.from_batches(list(run.read(task)))
@@ -47,7 +46,7 @@ def read(run: Any, start: Any, end: Any) -> list[str]:
 
 
 def first_batch(script: Any, **options: str) -> Any:
-    """Where the first micro-batch of a query ends; it is committed."""
+    """Return the end of the first micro-batch, which is committed."""
     run = reader(script, **options)
     end = run.latestOffset(run.initialOffset(), ALL)
     run.latestOffset(end, ALL)
@@ -55,16 +54,16 @@ def first_batch(script: Any, **options: str) -> Any:
 
 
 def again_soon(run: Any) -> None:
-    """What the run knows of topics is no older than a second, which has passed."""
+    """Let a second pass, the maximum age of a run's cached topics."""
     run._leaders_until = 0.0
 
 
-# --- deleted and created anew --------------------------------------------------------------------
+# --- recreated topics ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("records", [3, 5, 30])
-def test_a_topic_made_anew_while_a_query_is_down_fails_it(script: Any, records: int) -> None:
-    """Also where the new one has the offsets of the checkpoint, so that nothing else tells."""
+def test_topic_recreated_while_a_query_is_down_fails_it(script: Any, records: int) -> None:
+    """Also if the new topic has the offsets of the checkpoint, so that only the id differs."""
     script.add(A, 5)
     end = json.loads(json.dumps(first_batch(script, **EARLIEST)))
     script.make_anew(records)
@@ -78,7 +77,7 @@ def test_a_topic_made_anew_while_a_query_is_down_fails_it(script: Any, records: 
 
 @pytest.mark.parametrize("records", [3, 5, 30])
 @pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "1000"}])
-def test_a_topic_made_anew_while_a_query_is_down_is_read_from_its_first_record_if_loss_is_allowed(
+def test_topic_recreated_while_a_query_is_down_is_read_from_its_start_if_loss_is_allowed(
     script: Any, caplog: pytest.LogCaptureFixture, limits: dict[str, str], records: int
 ) -> None:
     script.add(A, 5)
@@ -92,11 +91,11 @@ def test_a_topic_made_anew_while_a_query_is_down_is_read_from_its_first_record_i
         caplog.text
     )
     assert run.latestOffset(end, run.getDefaultReadLimit()) == end
-    assert committed(script) == {A: records}, "the group is where the query is, in the new one"
+    assert committed(script) == {A: records}, "the group has the query's position in the new topic"
 
 
 @pytest.mark.parametrize("age", ["known", "looked up again"])
-def test_a_topic_made_anew_under_a_running_query_fails_it_or_is_read_from_its_first_record(
+def test_topic_recreated_under_a_running_query_fails_it_or_is_read_from_its_start(
     script: Any, age: str
 ) -> None:
     script.add(A, 10)
@@ -113,7 +112,7 @@ def test_a_topic_made_anew_under_a_running_query_fails_it_or_is_read_from_its_fi
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_a_batch_planned_of_a_topic_that_was_made_anew_since_fails_or_is_left_out(
+def test_batch_planned_before_a_topic_was_recreated_fails_or_is_left_out(
     script: Any, caplog: pytest.LogCaptureFixture, is_running: bool
 ) -> None:
     script.add(A, 10)
@@ -132,10 +131,10 @@ def test_a_batch_planned_of_a_topic_that_was_made_anew_since_fails_or_is_left_ou
     assert len(read(run, end, following)) == 30
 
 
-def test_a_batch_that_goes_over_from_one_topic_to_the_next_is_planned_alike_again(
+def test_batch_that_spans_a_recreation_is_planned_equally_again(
     script: Any,
 ) -> None:
-    """The query ended behind its plan."""
+    """The query ended after its plan."""
     script.add(A, 10)
     start = first_batch(script, **LOSING)
     script.make_anew(4)
@@ -146,7 +145,7 @@ def test_a_batch_that_goes_over_from_one_topic_to_the_next_is_planned_alike_agai
         reader(script, **EARLIEST).partitions(start, end)
 
 
-def test_with_fewer_partitions_a_topic_made_anew_is_read_as_it_is(script: Any) -> None:
+def test_topic_recreated_with_fewer_partitions_is_read(script: Any) -> None:
     script.add(A, 5)
     script.add(B, 5)
     start = first_batch(script, **LOSING)
@@ -158,8 +157,10 @@ def test_with_fewer_partitions_a_topic_made_anew_is_read_as_it_is(script: Any) -
     assert len(read(run, start, end)) == 3
 
 
-def test_what_a_first_batch_was_to_start_in_is_not_another_topic_meanwhile(script: Any) -> None:
-    """Spark asks for the initial offset twice in a run."""
+def test_topic_recreated_between_two_requests_of_the_initial_offset_is_detected(
+    script: Any,
+) -> None:
+    """Spark requests the initial offset twice in a run."""
     script.add(A, 5)
     run = reader(script)
     run.initialOffset()
@@ -169,10 +170,10 @@ def test_what_a_first_batch_was_to_start_in_is_not_another_topic_meanwhile(scrip
 
 
 @pytest.mark.parametrize("is_asked_again", [True, False])
-def test_a_topic_made_anew_before_the_first_batch_is_read_from_its_first_record_if_loss_is_allowed(
+def test_topic_recreated_before_the_first_batch_is_read_from_its_start_if_loss_is_allowed(
     script: Any, is_asked_again: bool
 ) -> None:
-    """Also by a run that comes after this one, which ends with its plan."""
+    """Also by a later run, which ends with its plan."""
     script.add(A, 5)
     run = reader(script, **LOSING_AT_LATEST)
     start = run.initialOffset()
@@ -190,7 +191,7 @@ def test_a_topic_made_anew_before_the_first_batch_is_read_from_its_first_record_
 @pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "3"}])
 @pytest.mark.parametrize("is_down", [True, False])
 @pytest.mark.parametrize("end_at", range(1, STEPS))
-def test_a_query_at_latest_goes_on_whatever_the_step_at_which_its_topic_is_made_anew(
+def test_query_at_latest_continues_after_a_recreation_at_any_step(
     script: Any, limits: dict[str, str], is_down: bool, end_at: int
 ) -> None:
     script.add(A, 5)
@@ -221,17 +222,18 @@ def test_a_query_at_latest_goes_on_whatever_the_step_at_which_its_topic_is_made_
     for part in (offsets[:again], offsets[again:]):
         assert part == [*range(part[0], part[0] + len(part))] if part else True
     assert offsets[-1] == script.end(A) - 1
-    is_new = end_at == 1 or (is_down and not has_batch)  # it starts in that topic, at its end
+    is_new = end_at == 1 or (is_down and not has_batch)  # it starts at the end of that topic
     assert is_new or offsets[again] == 0
 
 
 @pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "3"}])
 @pytest.mark.parametrize("is_down", [True, False])
 @pytest.mark.parametrize("end_at", range(1, STEPS))
-def test_a_topic_made_anew_at_any_step_is_read_once_and_whole(
+def test_topic_recreated_at_any_step_is_read_once_and_completely(
     script: Any, limits: dict[str, str], is_down: bool, end_at: int
 ) -> None:
-    """While the query runs, or after it ended there; of the topic before, what was read is."""
+    """Recreated while the query runs or after it ended there. Of the old topic, some records were
+    read."""
     script.add(A, 5)
     steps = itertools.count(1)
 
@@ -253,11 +255,11 @@ def test_a_topic_made_anew_at_any_step_is_read_once_and_whole(
     assert offsets[again:] == [*range(script.end(A))]
 
 
-# --- away for a while ----------------------------------------------------------------------------
+# --- missing topics ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("selection", [{}, {"assign": '{"t": [0]}'}])
-def test_a_named_topic_that_is_away_does_not_end_a_query_that_may_lose_records(
+def test_missing_topic_does_not_fail_a_query_that_may_lose_records(
     script: Any, caplog: pytest.LogCaptureFixture, selection: dict[str, str]
 ) -> None:
     script.add(A, 5)
@@ -274,10 +276,12 @@ def test_a_named_topic_that_is_away_does_not_end_a_query_that_may_lose_records(
     script.add(A, 1)
     again_soon(run)
     following = run.latestOffset(end, ALL)
-    assert read(run, end, following) == ["t-0@5"], "it was the same: a broker was behind"
+    assert read(run, end, following) == ["t-0@5"], (
+        "it was the same topic: the metadata of a broker lagged"
+    )
 
 
-def test_a_named_topic_that_is_away_and_comes_as_another_is_read_from_its_first_record(
+def test_missing_topic_that_returns_as_another_is_read_from_its_start(
     script: Any,
 ) -> None:
     script.add(A, 5)
@@ -292,14 +296,12 @@ def test_a_named_topic_that_is_away_and_comes_as_another_is_read_from_its_first_
 
 
 @pytest.mark.parametrize("options", [EARLIEST, LOSING])
-def test_a_query_does_not_begin_with_a_topic_that_does_not_exist(
-    script: Any, options: dict[str, str]
-) -> None:
+def test_query_does_not_start_with_a_missing_topic(script: Any, options: dict[str, str]) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="t: the topic does not exist"):
         reader(script, **options).initialOffset()
 
 
-def test_a_named_topic_that_is_away_ends_a_query_that_may_lose_nothing(script: Any) -> None:
+def test_missing_topic_fails_a_query_that_may_lose_nothing(script: Any) -> None:
     script.add(A, 5)
     end = first_batch(script, **EARLIEST)
     script.batches.clear()
@@ -307,7 +309,7 @@ def test_a_named_topic_that_is_away_ends_a_query_that_may_lose_nothing(script: A
         reader(script, **EARLIEST).latestOffset(end, ALL)
 
 
-def test_a_topic_that_the_options_do_not_name_any_more_is_said_to_be_that(script: Any) -> None:
+def test_topic_removed_from_the_options_is_reported_as_such(script: Any) -> None:
     script.add(A, 5)
     script.add(TopicPartition("u", 0), 5)
     start = first_batch(script, subscribe="t,u", **EARLIEST)
@@ -329,13 +331,15 @@ def test_offsets_have_the_ids_beside_the_topics_in_sorted_order(script: Any) -> 
     assert StreamOffsets.from_json(json.loads(text)).id_of("t") == script.topic_id
 
 
-def test_a_checkpoint_without_ids_is_gone_on_with_and_has_them_from_then_on(script: Any) -> None:
+def test_checkpoint_without_ids_continues_and_gets_them(script: Any) -> None:
     script.add(A, 5)
     run = reader(script, **EARLIEST)
     end = run.latestOffset({"t": {"0": 3}}, ALL)
     assert end == {IDS: {"#cluster": "cluster-1", "t": "MTExMTExMTExMTExMTExMQ"}, "t": {"0": 5}}
     assert read(run, {"t": {"0": 3}}, end) == ["t-0@3", "t-0@4"]
-    assert read(run, {"t": {"0": 3}}, {"t": {"0": 5}}) == ["t-0@3", "t-0@4"], "planned by it too"
+    assert read(run, {"t": {"0": 3}}, {"t": {"0": 5}}) == ["t-0@3", "t-0@4"], (
+        "planned by the same run"
+    )
     script.make_anew(9)
     with pytest.raises(OffsetOutOfRange, match="recreated"):
         reader(script, **EARLIEST).latestOffset(end, ALL)
@@ -359,16 +363,16 @@ def test_a_checkpoint_of_another_cluster_is_refused_unless_this_one_mirrors_it(s
     assert read(run, start, first_batch(script, **EARLIEST)) == ["t-0@5", "t-0@6"]
 
 
-def test_a_checkpoint_of_a_newer_version_is_refused_by_that(script: Any) -> None:
+def test_checkpoint_of_a_newer_version_is_refused_with_that_reason(script: Any) -> None:
     script.add(A, 5)
     with pytest.raises(InvalidConfig, match="'#more', which a newer release"):
         reader(script, **EARLIEST).latestOffset({"#more": {}, "t": {"0": 3}}, ALL)
 
 
-# --- what retention has taken --------------------------------------------------------------------
+# --- records deleted by retention ----------------------------------------------------------------
 
 
-def test_a_gap_that_retention_left_is_passed_at_once_whatever_the_limits(
+def test_gap_left_by_retention_is_skipped_at_once_under_any_limits(
     script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     script.add(A, *[1_000] * 11)
@@ -399,7 +403,7 @@ def test_a_gap_counts_for_no_task_and_no_wait(script: Any) -> None:
     assert sizes == [2, 2, 2]
 
 
-def test_records_that_retention_took_fail_the_plan_and_not_its_tasks(script: Any) -> None:
+def test_records_deleted_by_retention_fail_the_plan_and_not_its_tasks(script: Any) -> None:
     script.add(A, 10)
     run = reader(script, **EARLIEST)
     script.log_starts[A] = 4
@@ -407,7 +411,7 @@ def test_records_that_retention_took_fail_the_plan_and_not_its_tasks(script: Any
         run.partitions({"t": {"0": 1}}, {"t": {"0": 10}})
 
 
-def test_an_end_that_retention_has_passed_is_no_dead_end(script: Any) -> None:
+def test_query_continues_if_retention_passed_its_end(script: Any) -> None:
     """With Trigger.AvailableNow."""
     script.add(A, 10)
     run = reader(script, **LOSING, maxOffsetsPerTrigger="2")

@@ -109,7 +109,7 @@ def test_a_micro_batch_with_missing_files_is_refused_and_written_again(
             assert folder is not None
             if found:
                 write_rows(folder, range(10, 10 + found))
-            else:  # Spark of the driver creates it, without the executors' files
+            else:  # Spark's driver creates it, without the executors' files
                 folder.mkdir(parents=True)
             message = f"wrote 10 records of micro-batch 1 there, and {found} are found"
             with pytest.raises(DirectoryUnusable, match=message):
@@ -174,7 +174,7 @@ def append_and_interrupt(path: Path) -> None:
 
 
 def decide_and_die(path: Path) -> list[Path]:
-    """Leave micro-batch 1 decided and not moved; return its files."""
+    """Decide micro-batch 1 without moving its files. Return the files."""
     append(path, 0, range(10))
     with pytest.raises(KeyboardInterrupt):
         append_and_interrupt(path)
@@ -337,12 +337,15 @@ def test_files_of_other_columns_are_not_merged(path: Path) -> None:
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Callable[[str], list[Path]]:
-    """Changes copies of a table with two micro-batches, in processes that are killed at an
-    operation each; returns the copies, of which the last is complete."""
+    """Change copies of a table with two micro-batches in processes that are killed at one operation
+    each.
+
+    Return the copies; the last one is complete.
+    """
 
     def run(action: str) -> list[Path]:
         template, target = tmp_path / "template", tmp_path / "copies"
-        work = target / "work"  # at which an Iceberg table remains
+        work = target / "work"  # where an Iceberg table must stay
         format = action if action in OPENED else "parquet"
         append(work / "table", 0, range(40), files=1, format=format)
         is_iceberg = format == "iceberg"
@@ -394,7 +397,7 @@ def test_readers_see_each_record_once_wherever_a_compaction_is_killed(
         assert numbers_of(copy) == [*range(60)], copy
         assert len(files_of(copy)) == 2
         assert not work_folder(copy).exists()
-    assert counts == {4, 3, 2}, "the partitions are exchanged one by one"
+    assert counts == {4, 3, 2}, "the partitions are replaced one by one"
 
 
 # --- Delta ---

@@ -1,4 +1,4 @@
-"""The data source's options: what is taken, and that all else is refused by name."""
+"""The options of the data source: valid ones, and the refusal of all others by name."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_explicit_offsets_may_be_earliest_at_the_start_and_latest_at_the_end() -
     assert options.end == AtOffsets({zero: 50, one: -1})
 
 
-def test_one_time_goes_before_a_time_each_goes_before_offsets() -> None:
+def test_single_timestamp_overrides_timestamps_which_override_offsets() -> None:
     each = '{"flights": {"0": 7}}'
     offsets = '{"flights": {"0": 9}}'
     place = TopicPartition("flights", 0)
@@ -101,7 +101,7 @@ def test_one_time_goes_before_a_time_each_goes_before_offsets() -> None:
     assert options.end == AtTimestamp(8)
 
 
-def test_strategy_for_times_without_a_record_is_error_unless_said() -> None:
+def test_default_strategy_for_timestamps_without_a_record_is_error() -> None:
     assert batch(startingTimestamp="5").start_no_match is NoMatch.ERROR
     options = batch(startingTimestamp="5", startingOffsetsByTimestampStrategy="LATEST")
     assert options.start_no_match is NoMatch.LATEST
@@ -132,7 +132,7 @@ def test_limits_take_units() -> None:
     assert stream(minOffsetsPerTrigger="5").limits.delay_ms_max == 15 * 60 * 1000
 
 
-def test_a_retention_hold_is_bounded_in_bytes_whatever_is_said() -> None:
+def test_retention_hold_is_always_bounded_in_bytes() -> None:
     assert stream(groupId="g", retentionHold="true").hold == RetentionHold(HELD_BYTES)
     small = stream(groupId="g", retentionHold="true", retentionHoldBytes="1GiB")
     assert small.hold == RetentionHold(1 << 30)
@@ -235,7 +235,7 @@ def test_a_hold_of_some_partitions_is_refused_since_it_would_hold_the_others_unr
         parse_options(options, Mode.STREAM)
 
 
-def test_a_stream_without_a_group_must_say_where_it_starts() -> None:
+def test_stream_without_a_group_requires_a_start() -> None:
     with pytest.raises(InvalidConfig, match="needs the option 'groupId'"):
         parse_options(LEAST, Mode.STREAM)
 

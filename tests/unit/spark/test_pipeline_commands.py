@@ -34,7 +34,7 @@ def report(**more: object) -> PipelineReport:
     return PipelineReport(**fields, **more)  # type: ignore[arg-type]
 
 
-def test_the_final_screen_has_counts_rate_and_place() -> None:
+def test_final_screen_has_counts_rate_and_path() -> None:
     assert as_lines(report(details={"files": 1_200})) == [
         "to-lake: complete",
         "  records  3,000",
@@ -190,7 +190,7 @@ def test_a_micro_batch_has_a_limit_unless_one_is_given() -> None:
 
 
 class SparkQuery:
-    """A streaming query with one micro-batch, in the place of Spark's."""
+    """A streaming query with one micro-batch, in place of Spark's."""
 
     id = "query-1"
     lastProgress = None
@@ -229,9 +229,9 @@ class SparkQuery:
 
 
 def interrupted_run(signals: int) -> query_run.QueryRun | None:
-    """Run a query that gets signals while it writes; return no outcome if they end the run.
+    """Run a query that gets signals while it writes. Return no outcome if they end the run.
 
-    The micro-batch ends a moment after the query was cancelled, if it is.
+    If the query is cancelled, the micro-batch ends a moment later.
     """
     query = SparkQuery()
     written = []

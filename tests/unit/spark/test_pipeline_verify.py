@@ -1,4 +1,4 @@
-"""The parts of `verify` and `mirror` that need no session: findings, display, plans, ranges."""
+"""The parts of `verify` and `mirror` without a session: findings, display, plans, ranges."""
 
 import json
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ def report(*partitions: PartitionFindings, **changes: Any) -> VerifyReport:
     return VerifyReport(**(given | changes))
 
 
-def test_offsets_without_a_record_count_at_both_ends_too() -> None:
+def test_offsets_without_a_record_count_at_both_ends() -> None:
     digest = Digest(records=4, first=11, last=16, gap=2, gap_start=13, unordered=1, ordered=2)
     found = findings(0, digest)
     assert (found.missing, found.largest_gap) == (6, (3, 17))

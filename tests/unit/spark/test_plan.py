@@ -1,4 +1,4 @@
-"""Positions, ranges, splitting and rate limiting, without a broker and without Spark."""
+"""Positions, ranges, splits and rate limits, without a broker and without Spark."""
 
 import json
 
@@ -43,7 +43,7 @@ def span(place: TopicPartition, start: int, end: int) -> Range:
 # --- offsets as JSON ---------------------------------------------------------------------------
 
 
-def test_offset_json_has_sorted_keys_whatever_the_order_of_the_offsets() -> None:
+def test_offset_json_has_sorted_keys() -> None:
     many = {TopicPartition(topic, index): index for topic in "ba" for index in (10, 2, 0)}
     text = json.dumps(to_json(many))
     assert text == json.dumps(json.loads(text), sort_keys=True)
@@ -102,7 +102,7 @@ def test_a_start_beyond_the_end_always_raises(fail_on_data_loss: bool) -> None:
         plan_batch({A: 9, B: 0}, {A: 7, B: 8}, LOG, fail_on_data_loss=fail_on_data_loss)
 
 
-def test_offsets_outside_the_log_raise_or_are_moved_and_told() -> None:
+def test_offsets_outside_the_log_raise_or_are_moved_and_reported() -> None:
     with pytest.raises(OffsetOutOfRange, match=r"t-0: records from offset 3 are gone"):
         plan_batch({A: 3, B: 0}, {A: 20, B: 8}, LOG, fail_on_data_loss=True)
     with pytest.raises(OffsetOutOfRange, match=r"t-1: offset 9 was asked for, the log ends at 8"):
@@ -130,8 +130,8 @@ def test_a_deleted_partition_and_lost_first_records_count_as_data_loss() -> None
     assert len(planned.losses) == 2
 
 
-def test_a_new_partition_whose_records_are_all_gone_is_a_loss_and_no_dead_end() -> None:
-    """Planned before the query stopped, and taken by retention before it was started again."""
+def test_new_partition_without_its_records_is_a_loss_and_the_query_continues() -> None:
+    """Planned before the query stopped; retention deleted the records before its restart."""
     with pytest.raises(OffsetOutOfRange, match="t-1: a new partition whose records below offset 7"):
         plan_stream({A: 5}, {A: 9, B: 3}, {B: 7}, fail_on_data_loss=True)
     planned = plan_stream({A: 5}, {A: 9, B: 3}, {B: 7}, fail_on_data_loss=False)
@@ -155,12 +155,12 @@ def test_without_hints_each_partition_is_one_task() -> None:
     assert split(ranges, min_partitions=2, max_records=None) == ranges
 
 
-def test_one_range_is_cut_into_the_number_wanted() -> None:
+def test_one_range_is_split_into_the_requested_number() -> None:
     tasks = split([span(A, 0, 10)], min_partitions=3, max_records=None)
     assert tasks == [span(A, 0, 3), span(A, 3, 6), span(A, 6, 10)]
 
 
-def test_small_ranges_stay_whole_and_the_large_one_takes_the_rest() -> None:
+def test_small_ranges_stay_whole_and_the_large_one_is_split() -> None:
     tasks = split(
         [span(A, 0, 10_000), span(B, 0, 1), span(C, 0, 1)], min_partitions=6, max_records=None
     )
@@ -172,12 +172,12 @@ def test_no_task_holds_more_than_the_maximum() -> None:
     assert [task.size for task in tasks] == [3, 3, 4, 3]
 
 
-def test_maximum_and_hint_together_cut_further() -> None:
+def test_maximum_and_hint_together_split_further() -> None:
     tasks = split([span(A, 0, 40)], min_partitions=8, max_records=10)
     assert [task.size for task in tasks] == [5] * 8
 
 
-def test_more_tasks_than_offsets_are_never_made() -> None:
+def test_tasks_never_outnumber_offsets() -> None:
     assert len(split([span(A, 0, 3)], min_partitions=50, max_records=None)) == 3
 
 
@@ -213,7 +213,7 @@ def test_splitting_keeps_every_offset_once_and_in_order(
 # --- rate limit --------------------------------------------------------------------------------
 
 
-def test_the_limit_is_shared_by_backlog_and_small_partitions_never_starve() -> None:
+def test_limit_is_shared_by_backlog_without_starving_small_partitions() -> None:
     """The Kafka connector's example: backlogs of 101, 11 and 1 with a limit of 10."""
     limited = limit_rows({A: 0, B: 0, C: 0}, {A: 101, B: 11, C: 1}, 10)
     assert limited == {A: 8, B: 1, C: 1}

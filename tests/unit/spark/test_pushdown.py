@@ -1,4 +1,4 @@
-"""Filters as ranges: what is read, and which filters are left to Spark."""
+"""Filters as ranges of a read, and the filters that are left to Spark."""
 
 import pickle
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,7 @@ def plan(
 
 @pytest.fixture
 def filled(script: Any) -> Any:
-    """Three partitions of 10 records, whose timestamps are 1000 + offset."""
+    """Create three partitions of 10 records whose timestamps are 1000 + offset."""
     for place in (A, B, OTHER):
         script.add(place, 10)
     return script

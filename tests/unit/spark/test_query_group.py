@@ -1,5 +1,7 @@
-"""A query's group: the start that stays, the progress that is seen, the lease that is held; and the
-query ended at every step of its micro-batches, against a scripted broker."""
+"""A query's group: stored start, committed progress and lease, with a scripted broker.
+
+The query is ended at every step of its micro-batches.
+"""
 
 import itertools
 import logging
@@ -46,11 +48,11 @@ def start_group(script: Any) -> str:
     return str(name)
 
 
-# --- ended at every step -----------------------------------------------------------------------
+# --- runs ended at every step ------------------------------------------------------------------
 
 
 def feeding(script: Any) -> Callable[[str], None]:
-    """Two records come at every step."""
+    """Append two records at every step."""
 
     def feed(name: str) -> None:
         script.add(A, 2)
@@ -59,8 +61,8 @@ def feeding(script: Any) -> Callable[[str], None]:
 
 
 def run_and_restart(script: Any, options: dict[str, str], ends_at: list[int]) -> tuple[int, Engine]:
-    """Run a query that ends at each of these steps of its next run, then one that does not; return
-    the offset of its first record and the engine."""
+    """Run a query whose next runs end at these steps, then one that completes. Return the offset of
+    its first record and the engine."""
     script.add(A, 5)
     engine = Engine(feeding(script))
     first: int | None = None
@@ -93,7 +95,7 @@ def test_a_query_ended_at_any_step_loses_no_record_and_reads_none_twice(
     rows = engine.rows()
     assert rows == [f"t-0@{offset}" for offset in range(first, first + len(rows))]
     assert first + len(rows) == engine.ends[engine.committed]["t"]["0"]
-    at_latest = 12 if end_at == 1 else 7  # as it was when the start was first asked for
+    at_latest = 12 if end_at == 1 else 7  # as when the start was first requested
     assert first == (0 if start == "earliest" else at_latest)
 
 
@@ -111,7 +113,7 @@ def test_a_query_ended_twice_at_any_steps_loses_no_record(script: Any) -> None:
 # --- the start ---------------------------------------------------------------------------------
 
 
-def test_a_start_at_latest_is_the_same_until_the_first_batch_is_proved_committed(
+def test_start_at_latest_stays_until_the_first_batch_is_certainly_committed(
     script: Any,
 ) -> None:
     script.add(A, 5)
@@ -126,12 +128,12 @@ def test_a_start_at_latest_is_the_same_until_the_first_batch_is_proved_committed
     assert list(script.groups) == ["q"]
     script.add(A, 5)
     assert positions(reader(script).initialOffset()) == {"t": {"0": 15}}, (
-        "another checkpoint begins anew"
+        "another checkpoint starts again"
     )
 
 
 @pytest.mark.parametrize("proof", ["commit", "latest"])
-def test_a_restarted_query_forgets_the_start_too(script: Any, proof: str) -> None:
+def test_restarted_query_deletes_the_stored_start(script: Any, proof: str) -> None:
     script.add(A, 5)
     reader(script).initialOffset()
     run = reader(script)
@@ -143,7 +145,7 @@ def test_a_restarted_query_forgets_the_start_too(script: Any, proof: str) -> Non
     assert list(script.groups) == ["q"]
 
 
-def test_a_start_that_is_asked_for_as_itself_proves_nothing(script: Any) -> None:
+def test_request_of_the_start_as_a_position_proves_no_commit(script: Any) -> None:
     script.add(A, 5)
     reader(script).initialOffset()
     run = reader(script)
@@ -179,8 +181,8 @@ def test_a_start_is_stored_although_the_coordinator_moves(script: Any) -> None:
     assert script.groups[start_group(script)] == {A: (5, COMPLETE)}
 
 
-def test_a_start_that_the_coordinator_does_not_take_is_no_start(script: Any) -> None:
-    """A broker that has not heard of the topic yet refuses its offsets, one by one."""
+def test_start_that_the_coordinator_refuses_is_not_used(script: Any) -> None:
+    """A broker that does not have the topic yet refuses its offsets, one by one."""
     script.add(A, 5)
     script.deleted.add(A)
     script.group_faults += [None] * 3 + [lambda: script.deleted.discard(A)]
@@ -188,7 +190,7 @@ def test_a_start_that_the_coordinator_does_not_take_is_no_start(script: Any) -> 
     assert script.groups[start_group(script)] == {A: (5, COMPLETE)}
 
 
-def test_a_run_keeps_to_its_start_whoever_forgets_it_meanwhile(script: Any) -> None:
+def test_run_keeps_its_start_if_another_client_deletes_it(script: Any) -> None:
     """Another query of the same group, or an administrator."""
     script.add(A, 5)
     run = reader(script)
@@ -200,11 +202,11 @@ def test_a_run_keeps_to_its_start_whoever_forgets_it_meanwhile(script: Any) -> N
     assert run.partitions(start, end) == []
 
 
-def test_a_batch_that_another_run_planned_is_not_run_from_a_start_that_is_none_of_its(
+def test_batch_of_another_run_does_not_run_from_another_start(
     script: Any,
 ) -> None:
-    """The stored start is gone: it expired, or the options are others. Without records since, the
-    new one would be where the batch ends, and what is between would be lost without an error."""
+    """The stored start is missing: it expired, or the options differ. A new one would be at the end
+    of the batch, and the records before it would be lost without an error."""
     script.add(A, 5)
     run = reader(script)
     run.initialOffset()
@@ -212,7 +214,7 @@ def test_a_batch_that_another_run_planned_is_not_run_from_a_start_that_is_none_o
     end = run.latestOffset(run.initialOffset(), ALL)
     for options in ({}, {"groupId": "another"}, {"startingOffsets": '{"t": {"0": -1}}'}):
         script.groups.clear()
-        for _ in range(2):  # what the first attempt has stored is no start of that batch either
+        for _ in range(2):  # the first attempt's stored start is no start of that batch either
             again = reader(script, **options)
             assert again.initialOffset() == end
             assert positions(end) == {"t": {"0": 8}}
@@ -220,7 +222,7 @@ def test_a_batch_that_another_run_planned_is_not_run_from_a_start_that_is_none_o
                 again.partitions(again.initialOffset(), end)
 
 
-def test_a_batch_refused_under_other_options_runs_under_those_it_was_planned_with(
+def test_batch_refused_under_other_options_runs_under_its_own(
     script: Any,
 ) -> None:
     script.add(A, 5)
@@ -237,7 +239,7 @@ def test_a_batch_refused_under_other_options_runs_under_those_it_was_planned_wit
     assert (task.value.range.start, task.value.range.end) == (5, 8)
 
 
-def test_latest_of_nothing_is_refused_since_it_could_not_be_kept(script: Any) -> None:
+def test_latest_without_partitions_is_refused_since_it_could_not_be_stored(script: Any) -> None:
     made = QuorumlogSource({"bootstrap": script.address, "subscribePattern": "x.*", "groupId": "q"})
     with pytest.raises(InvalidConfig, match="no topic matches yet; use 'earliest'"):
         made.streamReader(made.schema()).initialOffset()
@@ -252,7 +254,7 @@ def parsed(**options: str) -> ReadOptions:
     return parse_options(given, Mode.STREAM)
 
 
-def test_a_start_belongs_to_what_is_read_and_where_from_and_to_nothing_else() -> None:
+def test_start_belongs_to_the_selection_and_the_position_only() -> None:
     assert digest() == digest(subscribe="u,t") == digest(startingOffsets="latest")
     assert digest() == digest(maxOffsetsPerTrigger="5", bootstrap="b:2", failOnDataLoss="false")
     others = [
@@ -269,7 +271,7 @@ def test_a_start_belongs_to_what_is_read_and_where_from_and_to_nothing_else() ->
 
 
 def test_digests_are_the_same_in_every_version() -> None:
-    """A package that is upgraded between a failed first batch and the next attempt finds it."""
+    """A package upgraded between a failed first batch and the next attempt finds it."""
     found = [
         digest(),
         digest(startingOffsets='{"t": {"0": -1}, "u": {"0": 5}}'),
@@ -297,7 +299,7 @@ def test_partitions_added_behind_a_start_at_latest_are_read_from_their_first_rec
 # --- progress ----------------------------------------------------------------------------------
 
 
-def test_the_group_says_how_far_the_query_has_come_with_every_batch(script: Any) -> None:
+def test_group_has_the_progress_of_the_query_after_every_batch(script: Any) -> None:
     script.add(A, 5)
     script.add(B, 5)
     run = reader(script, startingOffsets="earliest", maxOffsetsPerTrigger="4")
@@ -305,17 +307,17 @@ def test_the_group_says_how_far_the_query_has_come_with_every_batch(script: Any)
     assert committed(script) == {A: 0, B: 0}, "before the first batch"
     limit = run.getDefaultReadLimit()
     first = run.latestOffset(start, limit)
-    assert committed(script) == {A: 0, B: 0}, "planned is not read"
+    assert committed(script) == {A: 0, B: 0}, "a planned batch is not read yet"
     run.latestOffset(first, limit)
     assert committed(script) == {A: 2, B: 2}
     commits = len(script.commits)
     for _ in range(5):
         run.latestOffset(first, limit)
         run.commit(first)
-    assert len(script.commits) == commits, "nothing new is to be told"
+    assert len(script.commits) == commits, "there is no progress to commit"
 
 
-def test_a_group_that_refuses_neither_fails_the_query_nor_is_asked_all_the_time(
+def test_refused_commit_does_not_fail_the_query_and_is_retried_after_a_pause(
     script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     script.add(A, 5)
@@ -326,13 +328,13 @@ def test_a_group_that_refuses_neither_fails_the_query_nor_is_asked_all_the_time(
     assert "cannot commit the progress" in caplog.text
     end = run.latestOffset(start, ALL)
     run.latestOffset(end, ALL)
-    assert script.commits == [], "it is left alone for a while"
+    assert script.commits == [], "no commit for a while"
     run._group._paused_until_s = 0.0
     run.latestOffset(end, ALL)
     assert committed(script) == {A: 5}
 
 
-def test_two_queries_of_one_group_are_warned_of_each_other(
+def test_two_queries_of_one_group_log_a_warning(
     script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     script.add(A, 5)
@@ -348,7 +350,7 @@ def test_two_queries_of_one_group_are_warned_of_each_other(
     assert committed(script) == {A: 3}
 
 
-def test_a_reader_with_a_group_and_a_lease_travels_to_executors(script: Any) -> None:
+def test_reader_with_a_group_and_a_lease_can_be_pickled(script: Any) -> None:
     script.add(A, 5)
     run = reader(script, startingOffsets="earliest", retentionHold="true")
     (task,) = run.partitions(run.initialOffset(), {"t": {"0": 5}})
@@ -356,7 +358,7 @@ def test_a_reader_with_a_group_and_a_lease_travels_to_executors(script: Any) -> 
     assert batch.num_rows == 5
 
 
-def test_a_query_without_news_is_told_of_again_so_that_its_offsets_do_not_expire(
+def test_idle_query_commits_again_so_that_its_offsets_do_not_expire(
     script: Any,
 ) -> None:
     script.add(A, 5)
@@ -366,13 +368,13 @@ def test_a_query_without_news_is_told_of_again_so_that_its_offsets_do_not_expire
     run.latestOffset(end, ALL)
     script.groups.clear()
     run.latestOffset(end, ALL)
-    assert script.groups == {}, "it was told just now"
+    assert script.groups == {}, "it was committed just now"
     run._group._committed_s -= COMMIT_INTERVAL_S
     run.latestOffset(end, ALL)
     assert committed(script) == {A: 5}
 
 
-def test_the_first_word_of_a_query_waits_for_the_topic_of_offsets_to_be_made(
+def test_first_commit_of_a_query_waits_for_the_offsets_topic(
     script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     script.add(A, 5)
@@ -384,7 +386,7 @@ def test_the_first_word_of_a_query_waits_for_the_topic_of_offsets_to_be_made(
     assert caplog.text == ""
 
 
-def test_a_deleted_partition_does_not_keep_the_others_from_being_told(script: Any) -> None:
+def test_deleted_partition_does_not_prevent_commits_of_the_others(script: Any) -> None:
     script.add(A, 5)
     script.deleted.add(B)
     run = reader(script, startingOffsets="earliest")
@@ -395,10 +397,10 @@ def test_a_deleted_partition_does_not_keep_the_others_from_being_told(script: An
     assert len(script.commits) == commits
 
 
-# --- limits, and what retention has taken ------------------------------------------------------
+# --- limits, and records deleted by retention ---------------------------------------------------
 
 
-def test_bytes_limit_a_batch_by_what_the_logs_take_on_disk(script: Any) -> None:
+def test_limit_by_bytes_uses_the_size_of_the_logs_on_disk(script: Any) -> None:
     script.add(A, *[10] * 10)
     size = sum(map(len, script.batches[A]))
     run = reader(script, startingOffsets="earliest", maxBytesPerTrigger=str(size // 4))
@@ -406,7 +408,7 @@ def test_bytes_limit_a_batch_by_what_the_logs_take_on_disk(script: Any) -> None:
     assert 20 <= end["t"]["0"] <= 26
 
 
-def test_too_few_records_wait_and_spark_sees_no_new_offset(script: Any) -> None:
+def test_too_few_records_wait_and_spark_gets_no_new_offset(script: Any) -> None:
     script.add(A, 5)
     run = reader(script, startingOffsets="earliest", minOffsetsPerTrigger="4")
     limit = run.getDefaultReadLimit()
@@ -417,7 +419,7 @@ def test_too_few_records_wait_and_spark_sees_no_new_offset(script: Any) -> None:
     assert positions(run.latestOffset(end, limit)) == {"t": {"0": 9}}
 
 
-def test_once_there_is_a_target_nothing_waits(script: Any) -> None:
+def test_with_a_target_no_record_waits(script: Any) -> None:
     script.add(A, 5)
     run = reader(script, startingOffsets="earliest", minOffsetsPerTrigger="4")
     limit = run.getDefaultReadLimit()
@@ -427,8 +429,8 @@ def test_once_there_is_a_target_nothing_waits(script: Any) -> None:
     assert positions(run.latestOffset(end, limit)) == {"t": {"0": 6}}
 
 
-def test_a_query_at_latest_may_start_behind_where_it_is_to_end(script: Any) -> None:
-    """With Trigger.AvailableNow Spark asks for the end first."""
+def test_query_at_latest_may_start_after_its_end(script: Any) -> None:
+    """With Trigger.AvailableNow Spark requests the end first."""
     script.add(A, 5)
     run = reader(script)
     run.prepareForTriggerAvailableNow()
@@ -441,7 +443,7 @@ def test_a_query_at_latest_may_start_behind_where_it_is_to_end(script: Any) -> N
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_a_first_batch_that_retention_has_taken_since_is_a_loss(script: Any, fails: str) -> None:
+def test_first_batch_deleted_by_retention_is_a_loss(script: Any, fails: str) -> None:
     script.add(A, 5)
     options = {"startingOffsets": "earliest", "failOnDataLoss": fails}
     run = reader(script, **options)

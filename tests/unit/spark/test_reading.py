@@ -1,4 +1,4 @@
-"""Planning and reading against a scripted broker: what a task gets, and how it survives faults."""
+"""Plans and reads with a scripted broker: the records of a task, and its handling of faults."""
 
 import math
 import pickle
@@ -42,7 +42,7 @@ def source(script: Any, options: Mapping[str, str]) -> QuorumlogSource:
 
 
 def read(script: Any, **options: str) -> pa.Table:
-    """Read as Spark would: plan, ship the reader and each partition, read."""
+    """Read as Spark does: plan, pickle the reader and each partition, read."""
     made = source(script, options)
     schema = made.schema()
     reader = made.reader(schema)
@@ -63,7 +63,7 @@ def expected(place: TopicPartition, start: int, end: int) -> list[str]:
     return [f"{place}@{offset}" for offset in range(start, end)]
 
 
-def test_a_read_gives_every_record_once_in_order_with_all_columns(script: Any) -> None:
+def test_read_returns_every_record_once_in_order_with_all_columns(script: Any) -> None:
     script.add(A, 5, 7)
     script.add(B, 3)
     table = read(script)
@@ -76,8 +76,8 @@ def test_a_read_gives_every_record_once_in_order_with_all_columns(script: Any) -
     assert row["timestamp"].timestamp() == 1.0
 
 
-def test_markers_of_transactions_are_no_rows(script: Any) -> None:
-    """One between records, and a whole range of nothing else."""
+def test_transaction_markers_are_no_rows(script: Any) -> None:
+    """One marker between records, and a range of markers only."""
     script.add(A, 3)
     script.mark(A)
     script.add(A, 2)
@@ -125,7 +125,7 @@ def test_times_become_offsets(script: Any) -> None:
 def test_starting_timestamp_waits_for_a_leader_that_has_not_committed_its_epochs_start(
     script: Any,
 ) -> None:
-    """KIP-207: such a leader cannot tell that there is no record of that time."""
+    """KIP-207: such a leader cannot exclude a record of that time."""
     script.add(A, 10)
     script.times_refused += [OffsetNotAvailable("not committed up to the epoch's start")] * 2
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
@@ -134,10 +134,10 @@ def test_starting_timestamp_waits_for_a_leader_that_has_not_committed_its_epochs
 
 
 @pytest.mark.parametrize("calls", range(4))
-def test_records_that_come_between_look_ups_do_not_turn_a_span_of_time_around(
+def test_records_appended_between_two_lookups_do_not_invert_a_time_range(
     script: Any, calls: int
 ) -> None:
-    """Nothing is at the start when that is looked up, and all of the span when its end is."""
+    """The start lookup finds no record; at the end lookup all records of the range exist."""
     script.add(A, 10)
     script.meanwhile += [lambda: None] * calls + [lambda: script.add(A, 2_100)]
     span = {"startingTimestamp": "2000", "endingTimestamp": "3000"}
@@ -179,7 +179,7 @@ def test_unknown_topics_and_partitions_are_named(script: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_bootstrap_where_nobody_listens_is_named() -> None:
+def test_bootstrap_address_without_a_listener_is_named() -> None:
     made = QuorumlogSource({"bootstrap": "127.0.0.1:1, 127.0.0.1:2", "subscribe": "t"})
     with pytest.raises(
         ConnectionFailed, match=r": 127\.0\.0\.1:[12], 127\.0\.0\.1:[12]: connection ref"
@@ -202,7 +202,7 @@ def test_a_task_resumes_where_a_stream_broke(script: Any, fault: Any) -> None:
     assert script.subscriptions == [0, 10, 20]
 
 
-def test_a_fault_that_stays_ends_the_task(script: Any) -> None:
+def test_permanent_fault_fails_the_task(script: Any) -> None:
     script.add(A, 10)
     script.log_starts[A] = 0
     script.faults += [InvalidConfig("no")]
@@ -211,7 +211,7 @@ def test_a_fault_that_stays_ends_the_task(script: Any) -> None:
         read(script)
 
 
-def test_a_silent_broker_ends_the_task_in_time(script: Any) -> None:
+def test_silent_broker_fails_the_task_in_time(script: Any) -> None:
     script.add(A, 10)
     script.faults += ["silence"]
     with pytest.raises(TimedOut, match="'pollTimeoutMs'"):
@@ -233,7 +233,7 @@ def test_records_removed_after_planning_fail_the_task_or_are_skipped(script: Any
         script.log_starts[A] = 0
 
 
-def test_a_topic_deleted_under_a_task_fails_it_or_ends_it(script: Any) -> None:
+def test_topic_deleted_during_a_task_fails_it_or_ends_it(script: Any) -> None:
     for keep in ("true", "false"):
         script.add(A, 10, 10)
         made = source(script, {"failOnDataLoss": keep})
@@ -248,8 +248,8 @@ def test_a_topic_deleted_under_a_task_fails_it_or_ends_it(script: Any) -> None:
 
 
 @pytest.mark.parametrize("keep", ["true", "false"])
-def test_a_task_reads_nothing_of_a_topic_made_anew_under_it(script: Any, keep: str) -> None:
-    """It is a deleted topic, though the new one has the offsets that were planned."""
+def test_task_reads_nothing_of_a_topic_recreated_during_it(script: Any, keep: str) -> None:
+    """The topic counts as deleted although the new one has the planned offsets."""
     script.add(A, 10, 10)
     made = source(script, {"failOnDataLoss": keep})
     reader = made.reader(made.schema())
@@ -262,7 +262,7 @@ def test_a_task_reads_nothing_of_a_topic_made_anew_under_it(script: Any, keep: s
         assert values(pa.Table.from_batches(reader.read(task))) == expected(A, 0, 10)
 
 
-def test_a_plan_of_a_topic_that_was_made_anew_since_fails(script: Any) -> None:
+def test_plan_of_a_topic_recreated_since_fails(script: Any) -> None:
     """Spark keeps the plan of a DataFrame for its later actions."""
     script.add(A, 10)
     made = source(script, {})
@@ -274,13 +274,13 @@ def test_a_plan_of_a_topic_that_was_made_anew_since_fails(script: Any) -> None:
         list(reader.read(task))
 
 
-def test_a_wait_without_end_is_long_and_no_error(script: Any) -> None:
+def test_infinite_wait_is_long_and_no_error(script: Any) -> None:
     script.add(A, 10)
     assert values(read(script, pollTimeoutMs=str(2**63 - 1))) == expected(A, 0, 10)
 
 
-def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(script: Any) -> None:
-    """The other thread cancels between the look at the flag and the first wait."""
+def test_cancellation_while_a_stream_opens_ends_the_read(script: Any) -> None:
+    """The other thread cancels between the check of the flag and the first wait."""
     script.add(A, 10)
     script.faults += ["silence"]
     part = Range(place=A, start=0, end=10)
@@ -305,7 +305,7 @@ def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(script: Any)
 
 
 def test_a_process_ends_although_a_task_still_waits_for_a_broker(script: Any) -> None:
-    """A worker may be told to go with a reader half read: no thread of it may hold the exit."""
+    """Spark may stop a worker with an unfinished reader: no thread of it may block the exit."""
     script.add(A, 20_000, 10)
     script.faults += ["stall"]
     program = """
@@ -345,7 +345,7 @@ def stream(script: Any, **options: str) -> Any:
     return made.streamReader(made.schema())
 
 
-def test_a_stream_walks_from_earliest_to_latest(script: Any) -> None:
+def test_stream_reads_from_earliest_to_latest(script: Any) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     script.add(A, 10)
@@ -398,8 +398,8 @@ def test_a_partition_that_appears_is_read_from_its_start(script: Any) -> None:
     assert [(task.value.range.start, task.value.range.end) for task in tasks] == [(0, 4)]
 
 
-def test_a_partition_made_while_the_first_batch_failed_is_no_loss(script: Any) -> None:
-    """Spark asks for the initial offset again, and then replays the end that it has logged."""
+def test_partition_created_while_the_first_batch_failed_is_no_loss(script: Any) -> None:
+    """Spark requests the initial offset again, then replays the end that it has logged."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     script.add(A, 10)
@@ -433,43 +433,43 @@ def test_a_new_partition_deleted_before_its_first_batch_is_limited_like_others(s
     assert positions(end) == {"t": {"0": 5}, "u": {"0": 5}}
 
 
-def test_a_pattern_goes_on_without_a_topic_deleted_meanwhile(script: Any) -> None:
+def test_pattern_continues_without_a_topic_deleted_in_between(script: Any) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     script.add(A, 10)
     script.add(TopicPartition("u", 0), 10)
-    script.ghosts.append("us")  # listed, and gone when it is described
+    script.ghosts.append("us")  # listed, and deleted before its description
     options = {"bootstrap": script.address, "subscribePattern": "[tu]s?"}
     made = QuorumlogSource({**options, "startingOffsets": "earliest"})
     reader = made.streamReader(made.schema())
     start = reader.initialOffset()
     assert positions(start) == {"t": {"0": 0}, "u": {"0": 0}}
-    del script.batches[TopicPartition("u", 0)]  # the reader's view is a second old at most
+    del script.batches[TopicPartition("u", 0)]  # the reader's metadata are a second old at most
     assert positions(reader.latestOffset(start, ReadAllAvailable())) == {"t": {"0": 10}}
 
 
-def test_calls_and_tasks_are_repeated_for_longer_than_a_dead_leader_is_missed() -> None:
-    """Its successor is elected when the session of its broker has ended, and known a bit later."""
+def test_calls_and_tasks_are_retried_for_longer_than_a_failover() -> None:
+    """The successor of a dead leader is elected after its session, and is visible a bit later."""
     pauses = [broker_calls.PAUSE_MS * 2**attempt for attempt in range(broker_calls.ATTEMPTS - 1)]
     waits_ms = sum(min(pause, broker_calls.PAUSE_MS_MAX) for pause in pauses)
     assert waits_ms > 2 * ControllerConfig().session_timeout_ms
 
 
-AWAY = [NotLeaderOrFollower("nobody leads the partition now")] * 3 * broker_calls.ATTEMPTS
+AWAY = [NotLeaderOrFollower("the partition has no leader")] * 3 * broker_calls.ATTEMPTS
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses are short, and no process has heard of any broker."""
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the pauses, and clear the brokers known to this process."""
     monkeypatch.setattr(broker_calls, "PAUSE_MS_MAX", 1)
     monkeypatch.setattr(broker_calls, "_responded", set())
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_stream_waits_for_brokers_that_are_away_for_long(
+def test_stream_waits_for_brokers_during_a_long_outage(
     script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As long as a task waits for one; whatever it was about to ask of them."""
+    """As long as a task waits, before any of its requests."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     script.add(A, 10)
@@ -488,7 +488,7 @@ def test_a_stream_waits_for_brokers_that_are_away_for_long(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_who_has_never_heard_of_a_broker_is_told_soon(script: Any) -> None:
+def test_stream_that_never_connected_fails_soon(script: Any) -> None:
     """The address may be wrong."""
     script.add(A, 10)
     script.refusals += AWAY
@@ -498,8 +498,8 @@ def test_who_has_never_heard_of_a_broker_is_told_soon(script: Any) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_what_brokers_say_does_not_exist_is_not_waited_for_as_they_are() -> None:
-    """A query whose pattern names many topics goes on soon when one of them is deleted."""
+def test_missing_topic_is_not_awaited_like_missing_brokers() -> None:
+    """A query whose pattern matches many topics continues soon after one of them is deleted."""
     attempts = []
 
     def ask(attempt: int) -> None:
@@ -514,7 +514,7 @@ def test_what_brokers_say_does_not_exist_is_not_waited_for_as_they_are() -> None
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_stream_does_not_wait_for_longer_than_it_is_told(script: Any) -> None:
+def test_stream_waits_no_longer_than_its_limit(script: Any) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     script.add(A, 10)
@@ -527,7 +527,7 @@ def test_a_stream_does_not_wait_for_longer_than_it_is_told(script: Any) -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_leaders_that_moved_are_looked_up_in_one_call(script: Any) -> None:
-    """Of a thousand partitions too."""
+    """Also those of a thousand partitions."""
     for index in range(20):
         script.add(TopicPartition("t", index), 1)
     reader = stream(script)
@@ -541,9 +541,7 @@ def test_leaders_that_moved_are_looked_up_in_one_call(script: Any) -> None:
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("keep", ["true", "false"])
-def test_a_stream_does_not_wait_for_a_topic_that_a_look_up_does_not_know(
-    script: Any, keep: str
-) -> None:
+def test_stream_does_not_wait_for_a_topic_missing_from_a_lookup(script: Any, keep: str) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     script.add(A, 10)

@@ -1,4 +1,4 @@
-"""The checksums of `verify`: joined ranges against a record by record computation."""
+"""The checksums of `verify`: joined ranges compared with a record by record computation."""
 
 import itertools
 import random

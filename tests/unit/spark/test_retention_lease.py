@@ -1,4 +1,4 @@
-"""The lease of a query that holds retention back: taken with the start, renewed in time."""
+"""The lease of a query that holds retention back is taken with the start and renewed in time."""
 
 import logging
 import time
@@ -32,7 +32,7 @@ def test_a_lease_is_taken_once_the_group_has_a_start_and_lasts_seven_days(script
     assert held(script) == (hold,), "not renewed with every batch"
 
 
-def test_a_renewal_replaces_the_lease_and_what_ended_long_ago(script: Any) -> None:
+def test_renewal_replaces_the_lease_and_long_expired_ones(script: Any) -> None:
     script.add(A, 5)
     now_ms = round(time.time() * 1000)
     other = Hold("other", now_ms + 100_000, 1)
@@ -49,9 +49,7 @@ def test_a_renewal_replaces_the_lease_and_what_ended_long_ago(script: Any) -> No
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_full_list_takes_a_lease_in_the_place_of_one_that_has_ended(
-    script: Any, is_new: bool
-) -> None:
+def test_full_list_replaces_an_expired_lease(script: Any, is_new: bool) -> None:
     script.add(A, 5)
     now_ms = round(time.time() * 1000)
     live = [Hold(f"g{number}", now_ms + 100_000, 1) for number in range(HOLD_GROUPS_MAX - 1)]
@@ -62,7 +60,7 @@ def test_a_full_list_takes_a_lease_in_the_place_of_one_that_has_ended(
     assert held(script)[-1].group == "q"
 
 
-def test_a_topic_that_takes_no_lease_keeps_no_other_from_its_own(
+def test_topic_that_refuses_a_lease_does_not_affect_others(
     script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     now_ms = round(time.time() * 1000)
@@ -81,14 +79,14 @@ def test_a_topic_that_takes_no_lease_keeps_no_other_from_its_own(
 
 
 def test_a_query_whose_batch_fails_again_and_again_keeps_its_lease(script: Any) -> None:
-    """Spark asks such a run for no offsets, only for the tasks of the batch that was planned."""
+    """Spark requests no offsets in such a run, only the tasks of the planned batch."""
     script.add(A, 5)
     options = {"startingOffsets": "earliest", "retentionHold": "true"}
     reader(script, **options).partitions({"t": {"0": 0}}, {"t": {"0": 5}})
     assert [hold.group for hold in held(script)] == ["q"]
 
 
-def test_a_query_that_slept_renews_its_lease_by_the_clock_on_the_wall(script: Any) -> None:
+def test_suspended_query_renews_its_lease_by_wall_clock_time(script: Any) -> None:
     script.add(A, 5)
     wall_ms = 1_800_000_000_000
     lease = RetentionLease(
@@ -103,10 +101,12 @@ def test_a_query_that_slept_renews_its_lease_by_the_clock_on_the_wall(script: An
         assert [hold.end_ms for hold in held(script)] == [wall_ms + HOLD_MS_MAX]
         wall_ms += later_ms
     lease.renew({"t": b""})
-    assert [hold.end_ms for hold in held(script)] == [wall_ms + HOLD_MS_MAX], "it was set back"
+    assert [hold.end_ms for hold in held(script)] == [wall_ms + HOLD_MS_MAX], (
+        "the clock was set back"
+    )
 
 
-def test_without_an_answer_a_lease_is_no_reason_to_fail(script: Any) -> None:
+def test_lease_without_a_response_does_not_fail_the_query(script: Any) -> None:
     script.add(A, 5)
     run = reader(script, startingOffsets="earliest", retentionHold="true")
     script.holds["t"] = ["unreadable"]
@@ -114,7 +114,7 @@ def test_without_an_answer_a_lease_is_no_reason_to_fail(script: Any) -> None:
     assert [part.partition("@")[0] for part in script.holds["t"]] == ["unreadable", "q"]
 
 
-def test_a_run_soon_after_another_leaves_its_lease_as_it_is(script: Any) -> None:
+def test_run_soon_after_another_keeps_its_lease(script: Any) -> None:
     script.add(A, 5)
     options = {"startingOffsets": "earliest", "retentionHold": "true"}
     reader(script, **options).initialOffset()
@@ -125,8 +125,8 @@ def test_a_run_soon_after_another_leaves_its_lease_as_it_is(script: Any) -> None
     assert [hold.bytes_max for hold in held(script)] == [5]
 
 
-def test_a_topic_made_anew_under_a_query_gets_a_lease_of_its_own(script: Any) -> None:
-    """The config went with the topic before."""
+def test_topic_recreated_under_a_query_gets_its_own_lease(script: Any) -> None:
+    """The config was deleted with the old topic."""
     script.add(A, 5)
     options = {"startingOffsets": "earliest", "retentionHold": "true", "failOnDataLoss": "false"}
     run = reader(script, **options)

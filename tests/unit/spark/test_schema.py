@@ -8,7 +8,7 @@ from quorumlog.spark.source import QuorumlogSource, columns_wanted, full_schema
 FULL = full_schema(include_headers=True)
 
 
-def test_headers_are_a_column_only_when_asked_for() -> None:
+def test_headers_are_a_column_only_if_requested() -> None:
     assert "headers" in FULL.fieldNames()
     assert QuorumlogSource({}).schema() == full_schema(include_headers=False)
     assert QuorumlogSource({"INCLUDEheaders": "true"}).schema() == FULL

@@ -1,4 +1,4 @@
-"""The writers without Spark: batches of Arrow in, records of a real broker out."""
+"""The writers without Spark: Arrow batches as input, records of a real broker as output."""
 
 import pickle
 import subprocess
@@ -58,7 +58,7 @@ def log(address: str) -> Iterator[quorumlog.Log]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, log: quorumlog.Log) -> Callable[..., str]:
-    """Makes topics named after the test."""
+    """Return a function that creates topics named after the test."""
     numbers = count()
 
     def make(partitions: int = 1, **configs: str) -> str:
@@ -97,8 +97,8 @@ class Job:
         return made
 
     def stream_committer(self) -> StreamWriter:
-        """Return a writer to commit or abort a micro-batch, which Spark makes by a source that it
-        has pickled."""
+        """Return a writer that commits or aborts a micro-batch. Spark creates it from a source that
+        it has pickled."""
         made = pickle.loads(pickle.dumps(self.source())).streamWriter(self._schema, False)
         assert isinstance(made, StreamWriter)
         return made
@@ -111,8 +111,8 @@ class Job:
         query: str = "q",
         batch: int = 0,
     ) -> Any:
-        """Run an attempt of a task with one Arrow batch for each list of rows; return its message
-        as the driver gets it."""
+        """Run an attempt of a task with one Arrow batch for each list of rows. Return its message
+        as the driver receives it."""
         TaskContext._setTaskContext(None)
         properties = {QUERY_ID: query, BATCH_ID: str(batch)}
         attempt = next(ATTEMPTS)
@@ -138,7 +138,7 @@ class Job:
 
 
 def records(log: quorumlog.Log, topic: str) -> list[Any]:
-    """All committed records, by partition."""
+    """Return all committed records by partition."""
     with log.consumer(topic, until_end=True) as consumer:
         found = sorted(consumer, key=lambda record: (record.partition, record.offset))
     return found
@@ -338,12 +338,12 @@ def test_abort_with_failed_tasks_ends_what_is_staged(
     batch = Job(address, KEYED, topic=name, commitName="aborts", commitNumber="3")
     other = batch.writer()
     batch.task(other, 0, rows("c"))
-    other.abort([None])  # the batch writer knows its write without a message
+    other.abort([None])  # the batch writer has its write without a message
     assert log.admin.describe_commits(f"batch/aborts/{name}").sealed == 0
     assert values(log, name) == ["b"]
 
 
-def test_commit_of_another_batch_than_spark_names_is_refused(
+def test_commit_of_another_batch_than_that_of_spark_is_refused(
     address: str, topic: Callable[..., str]
 ) -> None:
     job = Job(address, KEYED, topic=topic())
@@ -420,7 +420,7 @@ assert len(process_client._clients) == 1
 """
 
 
-def test_fork_gets_connections_of_its_own(
+def test_forked_process_gets_its_own_connections(
     address: str, log: quorumlog.Log, topic: Callable[..., str]
 ) -> None:
     name = topic()
@@ -595,7 +595,7 @@ def test_full_buffer_blocks_the_task(
     assert values(log, name) == [row["value"].decode() for row in data]
 
 
-def test_rows_of_older_sparks_are_written_as_arrow_batches_are(
+def test_rows_of_older_sparks_are_written_like_arrow_batches(
     address: str, log: quorumlog.Log, topic: Callable[..., str]
 ) -> None:
     name, twin = topic(3), topic(3)

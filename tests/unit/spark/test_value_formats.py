@@ -219,12 +219,12 @@ def fastavro_row(value: bytes) -> Any:
 
 @settings(max_examples=150)
 @given(st.lists(changed(avro(WRITTEN, ROW)) | st.binary(max_size=40), max_size=6))
-def test_avro_takes_any_bytes(values: list[bytes]) -> None:
+def test_avro_accepts_any_bytes(values: list[bytes]) -> None:
     decoder = make(valueFormat="avro", valueSchema=json.dumps(FLIGHT))
     result = decode_column(decoder, pa.array(values, pa.binary()), header_bytes=0)
     rows = result.array.to_pylist()
     assert [index for index, row in enumerate(rows) if row is None] == sorted(result.reasons)
-    # What is decoded is valid, and fastavro agrees.
+    # Decoded values are valid, and fastavro agrees.
     expected = [
         fastavro_row(value) for value, row in zip(values, rows, strict=True) if row is not None
     ]
@@ -253,7 +253,7 @@ def test_avro_schemas_that_spark_lacks_are_refused_unless_left_out(kind: Any, sa
     make(StructType().add("id", "long"), **options)
 
 
-def test_schemas_that_are_none_and_other_fields_are_refused() -> None:
+def test_invalid_schemas_and_other_fields_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="is no Avro schema"):
         make(valueFormat="avro", valueSchema='{"type": "nothing"}')
     with pytest.raises(InvalidConfig, match="must be a record"):
@@ -392,7 +392,7 @@ def test_protobuf_bad_values_are_found_one_by_one(definition: str) -> None:
         max_size=6,
     )
 )
-def test_protobuf_takes_any_bytes(definition: str, values: list[bytes]) -> None:
+def test_protobuf_accepts_any_bytes(definition: str, values: list[bytes]) -> None:
     decoder = make(valueFormat="protobuf", valueSchema=definition, valueMessage="air.Flight")
     rows, reasons = decoded(decoder, *values)
     assert [index for index, row in enumerate(rows) if row is None] == sorted(reasons)
@@ -466,13 +466,13 @@ SMALL = stream(pa.record_batch({"id": pa.array([1, 2]), "name": pa.array(["a", N
 
 @settings(max_examples=150)
 @given(st.lists(changed(SMALL) | st.binary(max_size=40), max_size=6))
-def test_arrow_takes_any_bytes(values: list[bytes]) -> None:
+def test_arrow_accepts_any_bytes(values: list[bytes]) -> None:
     rows, reasons = decoded(make(TABLE, valueFormat="arrow"), *values)
     assert [index for index, row in enumerate(rows) if row is None] == sorted(reasons)
 
 
 def test_arrow_streams_with_wrong_lengths_are_bad() -> None:
-    """Every length of four bytes in the stream, of messages, buffers and rows, is made too long."""
+    """Every length of four bytes in the stream, of messages, buffers and rows, is increased."""
     values = [
         SMALL[:place] + wrong + SMALL[place + 4 :]
         for place in range(0, len(SMALL) - 4, 4)

@@ -1,4 +1,4 @@
-"""Decoding of values on read: types, bad values by mode, frames, and what Spark receives."""
+"""Decoding of values in reads: types, bad values by mode, frames, and batches for Spark."""
 
 import logging
 import pickle
@@ -55,7 +55,7 @@ def add(script: Any, *values: bytes | None) -> None:
 
 
 def read(script: Any, fields: StructType = FIELDS, **options: str) -> list[dict[str, Any]]:
-    """Read offset and value as Spark would, with the plan pickled to a task."""
+    """Read offset and value as Spark does, with the plan pickled to a task."""
     given = {"bootstrap": script.address, "subscribe": "t", "valueFormat": "json", **options}
     schema = StructType([StructField("offset", LongType()), StructField("value", fields)])
     reader = pickle.loads(pickle.dumps(QuorumlogSource(given).reader(schema)))
@@ -148,7 +148,7 @@ def test_a_header_is_removed_and_a_frame_of_a_registry_is_recognised(script: Any
         read(script, valueHeaderBytes="5")
 
 
-def test_a_stream_decodes_too(script: Any) -> None:
+def test_stream_decodes_values(script: Any) -> None:
     add(script, b'{"id": 1}')
     given = {
         "bootstrap": script.address, "subscribe": "t", "valueFormat": "json",
@@ -165,7 +165,7 @@ def test_a_stream_decodes_too(script: Any) -> None:
 
 
 class Recorder(bad_values.BadValues):
-    """Keeps the bad values in place of a broker; tests/spark writes them to one."""
+    """Stores the bad values in place of a broker; tests/spark writes them to a real one."""
 
     def __init__(self) -> None:
         options = parse_values(
@@ -341,7 +341,7 @@ def test_json_nested_types() -> None:
         ("long", b'1}\n{"x": 2'), ("long", b'1}]}\n{"v":[{"x": 2'), ("long", b'1}, {"x": 2'),
     ],
 )  # fmt: skip
-def test_a_bad_json_value_is_bad_alone_and_among_good_ones(kind: str, bad: bytes) -> None:
+def test_bad_json_value_is_found_alone_and_among_good_ones(kind: str, bad: bytes) -> None:
     name = StructType().add("x", kind)["x"].dataType
     rows, reasons = decoded(name, *[b"null"] * 70, bad, *[b"null"] * 70)
     assert list(reasons) == [70]
@@ -350,7 +350,7 @@ def test_a_bad_json_value_is_bad_alone_and_among_good_ones(kind: str, bad: bytes
 
 
 def nested(depth: int) -> bytes:
-    """Return a field of so many levels, with brackets in a string, that makes a value of one
+    """Return a field of so many levels, with brackets in a string, whose value has one level
     more."""
     opened = b'{"s": "\\"]]]", "y": ' * (depth // 2) + b"[" * (depth - depth // 2)
     return b'1, "y": ' + opened + b"]" * (depth - depth // 2) + b"}" * (depth // 2)

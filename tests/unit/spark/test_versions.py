@@ -1,4 +1,4 @@
-"""What Spark below 4.2 lacks: the position of a stream, its limits, and classes of the API."""
+"""Features missing from Spark below 4.2: the position of a stream, its limits, API classes."""
 
 import contextlib
 from typing import Any
@@ -16,7 +16,7 @@ EARLIEST = {"startingOffsets": "earliest"}
 
 @pytest.fixture
 def _old_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources return the readers that they return on Spark 4.0."""
+    """Make sources return the readers of Spark 4.0."""
     monkeypatch.setattr(source, "HAS_ADMISSION_CONTROL", False)
     monkeypatch.setattr(source, "SPARK_VERSION", (4, 0))
     monkeypatch.setattr(admission, "PAUSE_MS_MAX", 0)

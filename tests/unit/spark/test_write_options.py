@@ -1,4 +1,4 @@
-"""The sink's options: what is taken, and that all else is refused by name."""
+"""The options of the sink: valid ones, and the refusal of all others by name."""
 
 import pytest
 
@@ -80,11 +80,11 @@ def test_names_of_batches_differ_by_topic() -> None:
 
     assert name(commitName="a/b", topic="c") == "batch/a/b/c"
     assert name(commitName="a", topic="b") == "batch/a/b"
-    assert name(commitName="a/b") == "batch/a/b/"  # the rows name their topics
+    assert name(commitName="a/b") == "batch/a/b/"  # the rows contain their topics
     assert name(commitName="12") == "batch/12/", "not the name of a write without one"
 
 
-def test_a_stream_is_named_by_its_query_and_takes_the_checkpoint_of_spark() -> None:
+def test_stream_is_named_by_its_query_and_uses_the_checkpoint_of_spark() -> None:
     assert stream(checkpointLocation="/c").stream_name("q-1") == "spark/q-1/"
     assert stream(commitName="delays").stream_name("q-1") == "spark/q-1/delays"
 
