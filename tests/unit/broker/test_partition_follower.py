@@ -114,7 +114,7 @@ def test_records_beyond_the_end_of_an_epoch_diverge_there() -> None:
     assert parts(1, 8, leader=[(1, 0), (3, 5)], leader_end=20) == (1, 5)
 
 
-def test_an_epoch_the_leader_never_had_parts_at_the_end_of_the_one_before() -> None:
+def test_epoch_unknown_to_the_leader_diverges_at_the_end_of_the_previous_one() -> None:
     """R3: the follower's last epoch is unknown to the leader."""
     assert parts(2, 8, leader=[(1, 0), (3, 5)], leader_end=20) == (1, 5)
 
@@ -143,7 +143,7 @@ def test_diverging_log_is_truncated_at_the_lower_end_of_the_epoch(
     assert take(answer(diverging=diverging), epochs=epochs, end=end) == Truncate(Offset(target))
 
 
-def test_nothing_else_of_a_diverging_answer_counts() -> None:
+def test_other_fields_of_a_diverging_response_are_ignored() -> None:
     """R12: its high watermark covers records that this log does not have."""
     step = take(answer(diverging=(1, 5), mark=12, first=12), epochs=[(1, 0)], end=12)
     assert step == Truncate(Offset(5))

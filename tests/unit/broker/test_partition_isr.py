@@ -34,7 +34,7 @@ def test_replica_at_the_high_watermark_is_proposed_with_its_broker_epoch() -> No
     assert leader.proposal() is leader.proposal(), "one in flight, the same until answered"
 
 
-def test_the_mark_waits_for_everybody_who_was_asked_for_before_the_answer_comes() -> None:
+def test_high_watermark_waits_for_proposed_replicas_before_the_response() -> None:
     """R9: the controller may have accepted the replica already, and may elect it."""
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
@@ -148,7 +148,7 @@ def test_a_replica_that_keeps_up_holds_the_mark_so_that_it_can_join() -> None:
     assert leader.proposal().members == (ME, OTHER)
 
 
-def test_who_is_fenced_stopping_or_registered_anew_does_not_join() -> None:
+def test_fenced_stopping_or_reregistered_replica_does_not_join() -> None:
     """R6, R7, R8: one captured metadata state decides."""
     leader = IsrLeader(end=5)
     for facts in (BrokerFacts(Offset(2), False), BrokerFacts(Offset(1), True), None):
@@ -195,7 +195,7 @@ def test_to_join_a_replica_must_reach_the_start_of_the_leader_epoch() -> None:
     assert leader.proposal().members == (ME, OTHER, THIRD)
 
 
-def test_what_was_reported_in_an_older_epoch_makes_nobody_join() -> None:
+def test_report_of_an_older_epoch_makes_no_replica_join() -> None:
     """R11."""
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)

@@ -197,7 +197,7 @@ def test_lost_leadership_refuses_requests_and_returns_with_the_same_log() -> Non
     simulate(main)
 
 
-def test_an_answer_that_comes_late_is_none_of_a_later_leadership() -> None:
+def test_late_response_does_not_use_a_later_leadership() -> None:
     """Responses of a stream are sent in order. While one waits behind others, the leadership may
     change and the batch be truncated; another leader's records at its offset are not this batch."""
 

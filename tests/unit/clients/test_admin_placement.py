@@ -236,7 +236,7 @@ CALLS: list[tuple[Callable[[AsyncAdmin], Coroutine[Any, Any, Any]], type[Quoruml
 
 
 @pytest.mark.parametrize(("call", "kind", "why"), CALLS)
-def test_what_cannot_be_meant_is_refused_here(
+def test_invalid_arguments_are_refused_by_the_client(
     call: Callable[[AsyncAdmin], Coroutine[Any, Any, Any]], kind: type[QuorumlogError], why: str
 ) -> None:
     async def work(broker: Broker, log: AsyncLog) -> None:

@@ -148,7 +148,7 @@ def test_processor_counts_each_record_once_over_a_restart(log: Log) -> None:
     assert committed(log, "dead", 1) == [b"13"]
 
 
-def test_aborted_batch_comes_again(log: Log) -> None:
+def test_aborted_batch_is_read_again(log: Log) -> None:
     log.admin.create_topic("again")
     log.admin.create_topic("once")
     with log.producer() as producer:

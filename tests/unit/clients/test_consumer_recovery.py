@@ -361,7 +361,7 @@ class Restarting:
         await self.end()
 
 
-def test_a_leader_that_hangs_is_left_when_another_leads() -> None:
+def test_hanging_leader_is_left_once_another_leads() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 2)
         for partition in range(2):

@@ -91,7 +91,7 @@ def test_a_consumer_below_the_new_log_start_gets_an_error(with_log: With) -> Non
     with_log(body)
 
 
-def test_what_cannot_be_meant_is_refused_here(with_log: With) -> None:
+def test_invalid_arguments_are_refused_by_the_client(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         for before in ({}, {-1: 3}, {"0": 3}, -1, 1.5, {0: -2}):

@@ -121,7 +121,7 @@ def test_order_is_kept_when_requests_fail_and_are_repeated(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("is_idempotent", "stored"), [(True, [7]), (False, [7, 7])])
-def test_a_lost_answer_repeats_the_batch_which_is_stored_once_where_it_has_a_number(
+def test_batch_with_a_lost_response_is_retried_and_stored_once_with_a_sequence(
     run: Run, is_idempotent: bool, stored: list[int]
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -137,7 +137,7 @@ def test_a_lost_answer_repeats_the_batch_which_is_stored_once_where_it_has_a_num
     run(main)
 
 
-def test_a_broker_that_never_answers_is_given_up() -> None:
+def test_broker_that_never_responds_fails_the_record() -> None:
     """Simulated only: the grace time for a response is five seconds."""
 
     async def main(runtime: Runtime) -> None:
@@ -295,7 +295,7 @@ def test_flush_reports_the_records_without_an_outcome_in_time(run: Run) -> None:
     run(main)
 
 
-def test_a_topic_that_vanishes_fails_what_waits_for_it(run: Run) -> None:
+def test_deleted_topic_fails_its_waiting_records(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script()
         script.produce.append(UnknownTopicOrPartition("not here"))

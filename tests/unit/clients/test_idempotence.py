@@ -326,7 +326,7 @@ def test_retries_of_many_batches_after_a_broken_stream_are_detected() -> None:
     run(main)
 
 
-def test_a_leader_that_hangs_is_left_when_another_leads() -> None:
+def test_hanging_leader_is_left_once_another_leads() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None

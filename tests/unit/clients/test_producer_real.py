@@ -74,7 +74,7 @@ FOREIGN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("answer", "sentence"), FOREIGN.values(), ids=list(FOREIGN))
-def test_a_port_that_speaks_something_else_is_named_as_such(answer: bytes, sentence: str) -> None:
+def test_port_of_another_protocol_is_reported_as_such(answer: bytes, sentence: str) -> None:
     with listening(answer) as place:
 
         def check(connect_timeout_ms: int) -> None:
@@ -160,7 +160,7 @@ def test_unparsable_responses_count_as_lost_and_lead_to_a_timeout() -> None:
 
 
 @pytest.mark.slow
-def test_a_loop_that_ends_before_the_client_leaves_outcomes_and_no_noise(address: str) -> None:
+def test_loop_that_ends_before_the_client_leaves_outcomes_and_no_warnings(address: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(HERE / "early_end_program.py"), address, "t"],
         capture_output=True,

@@ -315,7 +315,7 @@ def test_processor_counts_each_record_once_over_restarts(with_log: WithLog) -> N
     with_log(body)
 
 
-def test_aborted_batch_comes_again(with_log: WithLog) -> None:
+def test_aborted_batch_is_read_again(with_log: WithLog) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log, 10)
         seen: list[bytes | None] = []

@@ -99,7 +99,7 @@ def test_closing_without_a_flush_raises_nothing() -> None:
 # --- a full buffer -------------------------------------------------------------------------------
 
 
-def test_a_full_buffer_is_an_error_at_once_where_that_was_chosen() -> None:
+def test_full_buffer_raises_at_once_if_configured() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.hold = asyncio.Event()

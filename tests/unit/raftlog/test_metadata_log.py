@@ -313,7 +313,7 @@ SNAPSHOT = f"{FOLDER}/00000000000000000001-0000000001.checkpoint"
         (SNAPSHOT, None, "where no snapshot ends"),
     ],
 )
-def test_what_was_durable_and_is_damaged_keeps_the_node_from_starting(
+def test_damaged_durable_state_prevents_a_start(
     path: str, content: bytes | None, words: str
 ) -> None:
     with SimWorld(0) as world:

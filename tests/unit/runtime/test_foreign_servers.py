@@ -152,7 +152,7 @@ def test_silent_server_is_awaited_with_a_longer_connect_timeout() -> None:
         ("127.0.0.1:1", "127.0.0.1:1: connection refused"),
     ],
 )
-def test_an_address_that_leads_nowhere_says_so(address: str, sentence: str) -> None:
+def test_unreachable_address_is_reported(address: str, sentence: str) -> None:
     async def main(runtime: Runtime) -> None:
         error = await failure(runtime, address)
         assert type(error) is ConnectionFailed
@@ -393,7 +393,7 @@ def test_clean_end_before_our_message_is_sent_is_received() -> None:
     with_fast_server(client, [Ending()])
 
 
-def test_a_slow_server_costs_the_deadline_and_no_more() -> None:
+def test_slow_server_delays_a_call_up_to_its_deadline() -> None:
     async def slow(context: Any) -> None:
         await asyncio.sleep(3600)
 

@@ -465,7 +465,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_calls, "_responded", set())
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("short_pauses")
 def test_stream_waits_for_brokers_during_a_long_outage(
     script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -487,7 +487,7 @@ def test_stream_waits_for_brokers_during_a_long_outage(
     assert [batch.num_rows for batch in reader.read(task)] == [10]
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("short_pauses")
 def test_stream_that_never_connected_fails_soon(script: Any) -> None:
     """The address may be wrong."""
     script.add(A, 10)
@@ -497,7 +497,7 @@ def test_stream_that_never_connected_fails_soon(script: Any) -> None:
     assert len(script.refusals) == len(AWAY) - broker_calls.ATTEMPTS
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("short_pauses")
 def test_missing_topic_is_not_awaited_like_missing_brokers() -> None:
     """A query whose pattern matches many topics continues soon after one of them is deleted."""
     attempts = []
@@ -513,7 +513,7 @@ def test_missing_topic_is_not_awaited_like_missing_brokers() -> None:
     assert len(attempts) == broker_calls.ATTEMPTS
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("short_pauses")
 def test_stream_waits_no_longer_than_its_limit(script: Any) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -525,7 +525,7 @@ def test_stream_waits_no_longer_than_its_limit(script: Any) -> None:
         reader.latestOffset(end, ReadAllAvailable())
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("short_pauses")
 def test_leaders_that_moved_are_looked_up_in_one_call(script: Any) -> None:
     """Also those of a thousand partitions."""
     for index in range(20):
@@ -539,7 +539,7 @@ def test_leaders_that_moved_are_looked_up_in_one_call(script: Any) -> None:
     assert len(script.lookups) == asked + 1
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize("keep", ["true", "false"])
 def test_stream_does_not_wait_for_a_topic_missing_from_a_lookup(script: Any, keep: str) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable

@@ -168,7 +168,7 @@ def test_log_truncated_at_its_start_has_the_epoch_below_it(closes: bool) -> None
         assert not problems(node)
 
 
-def test_no_stored_epoch_speaks_of_a_batch_that_a_power_cut_may_take() -> None:
+def test_epoch_of_unflushed_batches_is_not_stored() -> None:
     """The checkpoint omits the only epoch of an emptied log with unflushed appends."""
 
     async def half(directory: DataDirectory, log: Log) -> None:

@@ -42,7 +42,7 @@ PARTITIONS = st.dictionaries(NAMES, st.lists(st.integers(0, 99), max_size=3).map
         rack=st.none() | NAMES,
     )
 )
-def test_what_is_written_is_read_again(subscription: ConsumerSubscription) -> None:
+def test_subscription_round_trip(subscription: ConsumerSubscription) -> None:
     assert decode_subscription(encode_subscription(subscription)) == subscription
 
 

@@ -120,7 +120,7 @@ def test_a_poll_whose_records_a_callback_discards_by_closing_raises(log: Log, to
 
 
 @pytest.mark.slow
-def test_a_callback_of_the_end_may_close_too_and_the_group_is_left(log: Log, topic: str) -> None:
+def test_callback_during_close_may_close_and_the_group_is_left(log: Log, topic: str) -> None:
     calls: list[list[Place]] = []
 
     def on_revoked(places: list[Place]) -> None:

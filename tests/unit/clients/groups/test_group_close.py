@@ -263,7 +263,7 @@ def test_a_callback_may_close_its_consumer(asked_by: str) -> None:
     play(main)
 
 
-def test_a_callback_of_the_end_may_close_too_and_the_group_is_left() -> None:
+def test_callback_during_close_may_close_and_the_group_is_left() -> None:
     async def main(log: AsyncLog) -> None:
         async def on_revoked(places: list[TopicPartition]) -> None:
             await consumer.close()

@@ -340,8 +340,7 @@ WHERE = {
         "::test_b32_a_node_whose_state_machine_raises_stops_and_acknowledges_nothing_more",
     ],
     "B33": [
-        "tests/unit/raftlog/test_metadata_log.py"
-        "::test_what_was_durable_and_is_damaged_keeps_the_node_from_starting",
+        "tests/unit/raftlog/test_metadata_log.py::test_damaged_durable_state_prevents_a_start",
     ],
 }
 """Tests of a bug that do not bear its number: what lies above the core."""

@@ -211,7 +211,7 @@ def test_transaction_marker_is_removed_after_its_records_and_its_delete_horizon(
     assert next_round(1) is None
 
 
-def test_a_marker_matches_no_key(shelf: Shelf) -> None:
+def test_marker_key_supersedes_no_record(shelf: Shelf) -> None:
     """R25: the key of an abort marker is four zero bytes, which a record may have as well."""
     shelf.append((b"\0\0\0\0", b"data"), producer=3, is_transactional=True)
     marker = shelf.end(3, MarkerType.COMMIT)
