@@ -259,7 +259,7 @@ def test_a_marker_deletes_a_verification_with_a_newer_one_under_way(
 
 def test_a_batch_above_the_lowest_sequence_that_asked_is_out_of_order() -> None:
     """The first batch's verification failed, the second one's succeeded: the log would accept the
-    second as the first of an unknown producer, and refuse the retry of the first for ever."""
+    second as the first of an unknown producer, and refuse the retry of the first forever."""
     producers = VerifiedProducers()
     state = producers.begin(producer(), "t", 0)
     assert producers.begin(producer(), "t", 5) is state

@@ -448,7 +448,6 @@ def test_client_that_stops_reading_stops_the_reads_of_the_broker(
                 await asyncio.sleep(0.3)
             # Two responses, one of them in flight, and the windows of HTTP/2, which gRPC extends
             # with the measured rate: 8 to 15 MB here.
-            # rate that it measures: 8 to 15 MB here.
             assert read <= 32 << 20
             seen = 1
             while (response := await stream.receive()) is not None:

@@ -202,7 +202,6 @@ def test_cold_pages_are_detected_and_warmed(tmp_path: Path) -> None:
     with cold_file(tmp_path / "cold", size) as file:
         # A probe of an absent page makes the kernel read it and its neighbours. The first and the
         # last one, which is_resident() probed, may be cached by now, but not all between them.
-        # last, which is_resident() looked at, may have come meanwhile; not all between them.
         assert None in [file.read_cached(at, 100) for at in range(0, size, 512 << 10)]
         file.warm(0, size)
         assert file.is_resident(0, size)

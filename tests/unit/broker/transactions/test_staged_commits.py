@@ -748,7 +748,7 @@ def test_a_decision_stands_while_a_partition_has_no_leader(play: StagePlay) -> N
     play.commit(0, 7, [producer])
     [effect] = play.effects
     play.mark(replace(effect, partitions=effect.partitions[:1]))
-    following = play.sealed(1, 8, A)  # later batches are staged and committed meanwhile
+    following = play.sealed(1, 8, A)  # later batches are staged and committed
     play.commit(1, 8, [following])
     play.mark(play.effects[-1])
     assert play.begin(1, 9) == CommittedBatch(number=1, write_id=8, count=10, is_visible=False)
