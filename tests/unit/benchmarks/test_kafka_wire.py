@@ -380,7 +380,7 @@ def test_missing_pairs_do_not_meet_a_goal() -> None:
     assert compared(mine, rounds=3)["met"]
 
 
-def test_a_void_row_meets_no_goal_and_says_so() -> None:
+def test_void_row_meets_no_goal_and_is_marked() -> None:
     line = compared(by_round(*[130] * ROUNDS), void="it was short")
     assert (line["met"], line["note"]) == (False, "void: it was short")
 

@@ -120,7 +120,7 @@ def test_unauthenticated_peer_may_send_small_frames_only() -> None:
     assert len(feed(reader(), content, 1 << 20)) == 1
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_invalid_message_is_refused() -> None:
     head = b"\xff\xff"
     header = Struct(">IIIB").pack(len(head), 0, crc32c(head), 0)
     with pytest.raises(InvalidRequest, match="cannot be parsed"):

@@ -39,7 +39,7 @@ def test_a_repeat_writes_nothing(topic: Cluster) -> None:
     assert configs_of(repeated) == {"segment.bytes": "65536"}
 
 
-def test_deleting_what_is_not_set_is_no_error(topic: Cluster) -> None:
+def test_deletion_of_an_unset_config_is_no_error(topic: Cluster) -> None:
     assert alter(topic, ("segment.bytes", None)).records == ()
 
 

@@ -247,9 +247,7 @@ def failing(node: SimNode, operation: str, number: int, part: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("share", range(4))
-def test_a_file_operation_that_fails_loses_nothing_that_was_said_to_be_there(
-    share: int, number: int
-) -> None:
+def test_failed_file_operation_loses_no_acknowledged_state(share: int, number: int) -> None:
     """The interrupted call raises or succeeds. The next process finds an acknowledged state, also
     after a power cut."""
     cut_short = 0

@@ -234,7 +234,7 @@ def test_epoch_and_vote_are_read_as_they_were_written(epoch: int, vote: Voter | 
 @pytest.mark.slow
 @given(st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_changed_quorum_state_is_damage_or_says_the_same(draw: st.DataObject) -> None:
+def test_changed_quorum_state_is_corruption_or_equal(draw: st.DataObject) -> None:
     """Otherwise a flipped bit in a number would be another epoch or another vote."""
     state = HardState(Epoch(1234), Voter(NodeId(5), ID))
     content = bytearray(encode_hard_state(state))

@@ -43,7 +43,7 @@ def test_a_clean_history_has_no_anomaly() -> None:
     assert describe([]) == "no anomalies"
 
 
-def test_an_acknowledged_record_that_nobody_ever_read_is_lost() -> None:
+def test_acknowledged_record_that_was_never_read_is_lost() -> None:
     written = history()
     written.invoke("p", PLACE, b"e", at=30)
     written.acknowledge(b"e", 4, at=31)
@@ -59,7 +59,7 @@ def test_a_record_behind_which_others_were_read_is_lost_without_a_last_read() ->
     assert AnomalyKind.LOST_WRITE in found
 
 
-def test_an_acknowledged_record_at_the_end_that_nobody_has_read_yet_is_unseen() -> None:
+def test_acknowledged_record_at_the_end_not_read_yet_is_unseen() -> None:
     written = history()
     written.invoke("p", PLACE, b"e", at=30)
     written.acknowledge(b"e", 4, at=31)
@@ -104,7 +104,7 @@ def test_a_record_that_failed_for_good_and_is_read_is_found() -> None:
     assert kinds(written, final(*VALUES, b"e")) == {"aborted read"}
 
 
-def test_a_record_that_nobody_sent_is_found() -> None:
+def test_record_that_was_never_sent_is_found() -> None:
     assert kinds(history(), final(*VALUES, b"x")) == {"phantom"}
 
 

@@ -54,7 +54,7 @@ def test_a_gap_in_the_offsets_is_found() -> None:
     assert [line.partition(":")[0] for line in anomalies(history(), stored)] == ["gap"]
 
 
-def test_a_record_that_nobody_sent_is_found() -> None:
+def test_record_that_was_never_sent_is_found() -> None:
     assert kinds(history(), b"a", b"b", b"c", b"d", b"x") == {"phantom"}
 
 

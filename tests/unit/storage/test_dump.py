@@ -103,7 +103,7 @@ def test_small_files_are_shown_entry_by_entry(
     assert list(dump_file(b.place.files, f"{b.place.folder}/{name}")) == rows
 
 
-def test_what_is_no_file_of_a_log_is_refused(bench: MakeBench) -> None:
+def test_file_of_another_kind_is_refused(bench: MakeBench) -> None:
     b = bench()
     with pytest.raises(InvalidRequest, match=r"notes\.txt is not a file of a log"):
         dump_file(b.place.files, "some/notes.txt")

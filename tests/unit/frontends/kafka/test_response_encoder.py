@@ -97,7 +97,7 @@ def test_missing_required_field_raises() -> None:
         assert messages.encode(create, version, {"topics": [{**topic, "name": "t"}]})
 
 
-def test_the_writer_knows_every_type_of_field() -> None:
+def test_encoder_supports_every_type_of_field() -> None:
     for api, version in ANSWERS:
         schema = response_schema(api.key, version)
         assert StructEncoder(schema, None).names == tuple(field.name for field in fields(schema))

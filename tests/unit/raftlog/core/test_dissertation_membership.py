@@ -268,7 +268,7 @@ def test_removed_server_without_the_change_does_not_disrupt_the_leader() -> None
     assert (quorum[1].is_leader, quorum[1].epoch) == (True, 1)
 
 
-def test_a_vote_request_of_a_later_epoch_is_refused_while_the_leader_lives() -> None:
+def test_vote_request_of_a_later_epoch_is_refused_while_the_leader_is_alive() -> None:
     """4.2.3, for a candidate without a pre-vote."""
     quorum = quorum_with_leader()
     request = VoteRequest(

@@ -341,7 +341,7 @@ def test_b27_entries_and_commits_wait_while_a_snapshot_is_installed() -> None:
     assert values(quorum) == [["a", "b"]] * 3
 
 
-def test_b27_nobody_campaigns_while_a_snapshot_is_installed() -> None:
+def test_b27_no_node_campaigns_during_an_installation() -> None:
     quorum, (_, newest) = behind()
     file = quorum.members[1].disk.snapshots[newest]
     quorum.step(chunk(newest, file, 0, 1_000, of=voters(1, 2, 3)))

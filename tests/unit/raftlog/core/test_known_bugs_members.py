@@ -90,7 +90,7 @@ def test_b10_progress_that_overtakes_is_counted_in_order() -> None:
         assert quorum[1].high_watermark == start + committed
 
 
-def test_b11_observers_commit_nothing_and_elect_nobody() -> None:
+def test_b11_observers_do_not_count_for_commits_or_elections() -> None:
     quorum = quorum_with_leader(observers=(4, 5, 6))
     end = quorum[1].high_watermark
     quorum.propose(1, "a")

@@ -21,7 +21,7 @@ from quorumlog.raftlog.progress import ROUNDS_MAX
 # --- campaigns -----------------------------------------------------------------------------------
 
 
-def test_a_pre_candidate_goes_on_when_it_refuses_a_candidate_of_its_epoch() -> None:
+def test_pre_candidate_continues_when_it_refuses_a_candidate_of_its_epoch() -> None:
     quorum = quorum_with_leader()
     quorum.crash(1)
     quorum.step(

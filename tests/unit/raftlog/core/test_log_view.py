@@ -33,7 +33,7 @@ def test_an_empty_log_ends_where_it_starts() -> None:
     assert log.range_end(Offset(0), bytes_max=100) == (0, 0)
 
 
-def test_an_empty_log_behind_a_snapshot_knows_the_epoch_before() -> None:
+def test_empty_log_behind_a_snapshot_has_its_epoch() -> None:
     """B25: an epoch below the log start must not read as 0."""
     log = view(start=end(7, 5))
     assert log.end == end(7, 5)

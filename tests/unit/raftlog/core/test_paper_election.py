@@ -370,7 +370,7 @@ def test_vote_request_has_the_end_of_the_log() -> None:
     assert {m.log_end for m in asked} == {LogEnd(Epoch(3), Offset(3))}
 
 
-def test_whoever_lacks_a_committed_entry_never_leads() -> None:
+def test_node_without_a_committed_entry_never_leads() -> None:
     """5.4.3, leader completeness: a majority has the entry, and every winner has votes of a
     majority."""
     quorum = Quorum(range(1, 6))

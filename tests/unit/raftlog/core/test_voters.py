@@ -64,7 +64,7 @@ def test_a_node_that_votes_cannot_be_added_whatever_its_disk(disk: int) -> None:
 
 
 @pytest.mark.parametrize("stranger", [voter(4), voter(2, 1)])
-def test_who_does_not_vote_cannot_be_removed(stranger: Voter) -> None:
+def test_only_a_voter_can_be_removed(stranger: Voter) -> None:
     with pytest.raises(VoterNotFound, match=f"node {stranger.node_id}"):
         voters(1, 2, 3).removing(stranger)
 

@@ -60,7 +60,7 @@ def test_a_high_watermark_may_lag_behind_a_log_start_after_a_kill(
     assert FindingKind.CHECKPOINT_WRONG in problems(check(tree.files, DATA))
 
 
-def test_a_power_cut_may_take_what_was_committed_from_a_replicated_log_alone(
+def test_power_cut_may_lose_committed_records_of_a_replicated_log_only(
     plant: Plant, killed_contents: Contents
 ) -> None:
     tree = plant(killed_contents | {MARKS: b"0\n1\nc 0 99\n"})

@@ -121,7 +121,7 @@ def test_truncation_of_corruption_keeps_a_copy_and_the_records_before_it(
         repair(tree.files, DATA, cut_to="/data/aside")
 
 
-def test_a_log_that_is_too_short_goes_on_where_it_ends_when_asked(
+def test_log_that_is_too_short_continues_at_its_end_on_request(
     plant: Plant, killed_contents: Contents
 ) -> None:
     tree = plant(killed_contents | {POINTS: b"0\n2\nc 0 31\nt 0 20\n"})
