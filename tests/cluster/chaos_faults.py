@@ -1,6 +1,6 @@
-"""What a chaos run does to its nodes, a kind of fault after the other; and how each is mended.
+"""The faults of a chaos run: how each kind begins, continues and is repaired.
 
-A fault hurts one node, so that a majority lives; only `blackout` ends them all.
+A fault affects one node, so that a majority stays available; only `blackout` stops all of them.
 """
 
 import asyncio
@@ -21,30 +21,30 @@ from .chaos_nodes import CAN_LIMIT_MEMORY, ChaosNodes, eventually
 from .fault_library import NodeFaults
 from .packet_relay import Impairment
 
-MOVE_S: Final = 300.0  # until a move of all partitions is over
-SPANS_S: Final = (1.0, 6.0)  # how long a fault lasts at least
+MOVE_S: Final = 300.0  # until all partitions have moved
+SPANS_S: Final = (1.0, 6.0)  # minimum duration of a fault
 
 
 class Kind(StrEnum):
-    """Kinds of faults; DEAF, MUTE and BRIDGE need wires that can be cut one by one."""
+    """The kinds of faults. DEAF, MUTE and BRIDGE need links that can be cut in one direction."""
 
     KILL = "kill"  # SIGKILL
     STOP = "stop"  # an orderly stop, and a start later
     PAUSE = "pause"  # SIGSTOP, and SIGCONT later
-    ISOLATE = "isolate"  # cut off from all nodes, and from clients or not
-    MUTE = "mute"  # no other node hears it
-    DEAF = "deaf"  # it hears no other node
-    BRIDGE = "bridge"  # two nodes do not hear each other, or one does not hear the other
-    CLIENTS = "clients"  # it and the clients do not hear each other, all nodes do
+    ISOLATE = "isolate"  # disconnected from all nodes, and sometimes from the clients
+    MUTE = "mute"  # other nodes receive nothing from it
+    DEAF = "deaf"  # it receives nothing from other nodes
+    BRIDGE = "bridge"  # no traffic between two nodes, in both directions or in one
+    CLIENTS = "clients"  # no traffic between the node and the clients; the links between nodes work
     LOSS = "packet loss"  # packets of a node are lost and reordered
     DELAY = "network delay"  # packets of a node are late, with jitter
-    SLOW = "slow disk"  # every sync takes long
-    FULL = "full disk"  # no byte is free
+    SLOW = "slow disk"  # every sync takes longer
+    FULL = "full disk"  # the disk has no free byte
     DISK = "disk errors"  # writes or syncs fail with EIO, or writes are short; a restart follows
     CLOCK = "clock jumps"  # the wall clock jumps ahead or back; the monotonic clock does not
     MEMORY = "memory limit"  # allocations fail; a restart follows
     ROLL = "rolling restart"  # all nodes in turn, in order
-    MOVE = "reassignment"  # replicas are taken away and added, one with a node that is killed
+    MOVE = "reassignment"  # replicas are removed and added again, one on a node that is killed
     BLACKOUT = "blackout"  # all nodes are killed
 
 
@@ -63,7 +63,7 @@ NODE_FAULTS: Final[dict[Kind, Sequence[NodeFaults]]] = {
     ],
     Kind.CLOCK: [NodeFaults(wall_clock_s=s) for s in (-45 * 60, -60, 120, 3 * 3_600)],
 }
-"""A broker whose wall clock is over an hour behind rejects the records of clients by
+"""A broker with a wall clock more than an hour behind rejects records by
 `message.timestamp.after.max.ms`."""
 HEADROOM_MIB: Final = (0, 2, 8)
 """Memory that a node can still allocate under a limit."""
@@ -71,32 +71,32 @@ LARGE_TOPIC: Final = "large"
 LARGE_COUNT: Final = 40
 LARGE_BYTES: Final = 500_000
 UNSERVED: Final = frozenset({Kind.CLIENTS, Kind.FULL, Kind.BLACKOUT})
-"""Faults under which a partition may have a leader that lives and that clients get nothing from."""
+"""Faults under which a partition may have a live leader that clients cannot use."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """Inflicts and mends; one fault at a time."""
+    """Starts and ends faults, one at a time."""
 
     nodes: ChaosNodes
     drawn: random.Random
-    log: AsyncLog  # an operator's
+    log: AsyncLog  # of an operator
     places: Sequence[Place]
     happened: Counter[Kind] = field(default_factory=Counter)
     ended: Counter[Kind] = field(default_factory=Counter)  # faults that ended the node
-    victim: int = 0  # of the present fault, 0: none in particular
+    victim: int = 0  # of the current fault; 0: no single node
     span_s: float = 0.0
-    degree: str = ""  # of the present fault: the parameters drawn
+    degree: str = ""  # of the current fault: the drawn parameters
 
     def round_of(self, kinds: Sequence[Kind]) -> list[Kind]:
-        """Each kind that this machine permits once, in an order of its own."""
+        """Return each kind that this machine supports once, in random order."""
         found = [kind for kind in kinds if self._is_possible(kind)]
-        assert found, f"none of {', '.join(kinds)} can be done here: {self.nodes.skipped}"
+        assert found, f"none of {', '.join(kinds)} can run here: {self.nodes.skipped}"
         self.drawn.shuffle(found)
         return found
 
     async def inflict(self, kind: Kind) -> bool:
-        """Begin a fault; returns whether every partition must be served while it lasts."""
+        """Begin a fault. Return True if every partition must be served while it lasts."""
         self.happened[kind] += 1
         self.span_s = self.drawn.uniform(*SPANS_S)
         self.victim = self.drawn.choice(self.nodes.shape.numbers)
@@ -126,7 +126,7 @@ class Faults:
         return kind not in UNSERVED
 
     async def go_on(self, kind: Kind) -> None:
-        """What the fault goes on with, besides lasting for a while."""
+        """Run the middle part of a fault: its steps, or a pause."""
         match kind:
             case Kind.ROLL:
                 await self._roll()
@@ -143,7 +143,7 @@ class Faults:
                 await asyncio.sleep(self.span_s)
 
     async def mend(self, kind: Kind) -> None:
-        """End the fault; every node serves then."""
+        """End the fault; afterwards every node serves."""
         match kind:
             case Kind.KILL | Kind.STOP:
                 await self.nodes.start(self.victim)
@@ -174,14 +174,14 @@ class Faults:
                 await self.nodes.start(*self.nodes.shape.numbers)
 
     async def spread(self) -> None:
-        """Give leaderships back where that can be done now, so that every node has some to lose."""
+        """Elect preferred leaders where possible, so that every node leads partitions."""
         with suppress(QuorumlogError):
             await self.log.admin.elect_leaders(self.places)
 
     # --- inside --------------------------------------------------------------------------------
 
     def _cuts(self, kind: Kind) -> list[Cut]:
-        """Draw what does not arrive any more."""
+        """Draw the links to cut."""
         others = self._others(self.victim)
         match kind:
             case Kind.MUTE:
@@ -199,7 +199,7 @@ class Faults:
         return [*_out(self.victim, others), *_in(self.victim, others)]
 
     def _impair(self, kind: Kind) -> None:
-        """Draw a fault of the kind for the present node."""
+        """Draw a fault of the kind and apply it to the current node."""
         nodes, victim = self.nodes, self.victim
         if kind in IMPAIRMENTS:
             impairment = self.drawn.choice(IMPAIRMENTS[kind])
@@ -215,8 +215,8 @@ class Faults:
             self.degree = f"{headroom_mib} MiB more"
 
     async def _send_large(self) -> None:
-        """Send records that need more memory than the limited node has. They may fail: the topic
-        is not judged."""
+        """Send records that need more memory than the limited node has. They may fail: the checkers
+        ignore the topic."""
         with suppress(QuorumlogError):
             await self.log.admin.create_topic(
                 LARGE_TOPIC, partitions=6, replication=3, if_not_exists=True
@@ -257,7 +257,8 @@ class Faults:
             await self._wait_in_sync()
 
     async def _move(self) -> None:
-        """Take a replica of each partition away and add it again; kill one that is added."""
+        """Remove a replica of each partition and add it again; kill a node with an added
+        replica."""
         brokers = self.nodes.shape.broker_numbers
         orders = {place: self.drawn.sample(brokers, len(brokers)) for place in self.places}
         await self._wait_in_sync()
@@ -275,7 +276,7 @@ class Faults:
     async def _ask(self, targets: dict[Place, list[int]]) -> None:
         outcomes = await self.log.admin.reassign_partitions(targets)
         errors = [one for one in outcomes if one.error is not None]
-        assert not errors, f"a move is refused: {errors}"
+        assert not errors, f"a reassignment was rejected: {errors}"
 
     async def _wait_moved(self) -> None:
         async def is_over() -> bool:

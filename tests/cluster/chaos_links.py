@@ -1,13 +1,14 @@
-"""The wires between the nodes of a chaos run, and the places where they are cut.
+"""The links between the nodes of a chaos run, which can be cut and impaired.
 
-Where this machine permits it each node has a network namespace of its own, wired to a hub that
-forwards: the hub drops what goes from one to another, each way by itself, and silently, as a broken
-switch does. Elsewhere a forwarding proxy stands before each listener of a node; it can only hold
-everything that goes in or comes out there, whoever sent it, and not what voters stream.
-The hub also sends the packets of an impaired node through a relay (`packet_relay.py`). This needs
-no kernel module besides TUN: netem is often missing, and netfilter cannot delay or reorder packets.
+If this machine permits it, each node has a network namespace of its own, connected to a hub that
+forwards packets. The hub drops packets from one node to another, each direction separately and
+without a reset, as a broken switch does. Otherwise a forwarding proxy runs before each listener of
+a node; it can only hold all traffic of one direction, from every source, and not the traffic
+between voters. The hub also sends the packets of an impaired node through a relay
+(`packet_relay.py`). This needs no kernel module besides TUN: netem is often missing, and netfilter
+cannot delay or reorder packets.
 
-Members are numbers: 0 is where the clients are (this process), others are nodes.
+Members are numbers: 0 is this process, with the clients; the others are nodes.
 """
 
 import os
@@ -29,19 +30,19 @@ from .packet_relay import Impairment
 CLIENTS: Final = 0
 SANDBOX: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 SANDBOX_MARK: Final = "QUORUMLOG_CHAOS_SANDBOX"
-"""Set in a process that has namespaces of its own, which end with it."""
+"""Set in a process with its own namespaces, which end with the process."""
 
 RELAY: Final = "relay"  # the hub's TUN device
 RELAY_TABLE: Final = "77"  # the routing table whose only route is this device
 
-Cut = tuple[int, int]  # from a member to another one: what goes this way does not arrive
+Cut = tuple[int, int]  # (source, target): packets from source to target are dropped
 
 
 class Links(Protocol):
-    """The wires of a run; entered before nodes start, left after they ended."""
+    """The links of a run. Enter before the nodes start, exit after they ended."""
 
-    can_cut: bool  # between any two members, each way by itself
-    no_relay: str  # why packets cannot be impaired; "": they can
+    can_cut: bool  # between any two members, each direction separately
+    no_relay: str  # the reason why packets cannot be impaired; "": they can
 
     def __enter__(self) -> "Links": ...
 
@@ -53,29 +54,29 @@ class Links(Protocol):
     ) -> None: ...
 
     def prefix(self, number: int) -> Sequence[str]:
-        """The command that runs a node's command where its wires end."""
+        """Return the command prefix that runs a node in its network namespace."""
 
     def settings(self, number: int) -> dict[str, object]:
-        """What the node listens on, and what it tells others."""
+        """Return the listeners and advertised addresses of a node."""
 
     def grpc(self, number: int) -> str:
-        """Where clients reach a node."""
+        """Return the address of a node's gRPC listener for clients."""
 
     def controller(self, number: int) -> str:
-        """Where other nodes reach a node's controller."""
+        """Return the address of a node's controller listener for other nodes."""
 
     def cut(self, cuts: Iterable[Cut]) -> None:
-        """Drop what goes these ways from now on."""
+        """Drop all packets in these directions."""
 
     def impair(self, number: int, impairment: Impairment) -> None:
-        """Delay, lose or reorder the packets from and to a member from now on."""
+        """Delay, lose or reorder the packets from and to a member."""
 
     def heal(self) -> None:
-        """Let everything through again, unimpaired."""
+        """Remove all cuts and impairments."""
 
 
 def is_permitted() -> bool:
-    """Whether this machine lets us have namespaces; tried, and nothing is left of it."""
+    """Return True if this machine permits network namespaces. The test leaves nothing behind."""
     script = (
         "ip link add quorumlog-a type veth peer name quorumlog-b && ip link set lo up && "
         "ip rule add from 10.0.0.1 to 10.0.0.2 blackhole && "
@@ -91,8 +92,8 @@ def is_permitted() -> bool:
 
 
 def enter_sandbox(module: str, arguments: Sequence[str]) -> int | None:
-    """Run the module once more in namespaces of its own, and return its exit code; None: this is
-    that process, or there are none to be had."""
+    """Run the module again in its own namespaces and return the exit code. Return None in that
+    process, and if namespaces are not permitted."""
     if SANDBOX_MARK in os.environ or not is_permitted():
         return None
     command = [*SANDBOX, sys.executable, "-m", module, *arguments]
@@ -100,23 +101,24 @@ def enter_sandbox(module: str, arguments: Sequence[str]) -> int | None:
 
 
 def links_for(numbers: Sequence[int]) -> Links:
-    """The best wires that this process may have."""
+    """Return namespace links if this process has namespaces, otherwise proxy links."""
     return NamespaceLinks(numbers) if SANDBOX_MARK in os.environ else ProxyLinks(numbers)
 
 
 class NamespaceLinks:
-    """A namespace a node, and one for the hub; this process is in another one, the clients'."""
+    """One namespace for each node and one for the hub; this process, with the clients, has
+    another."""
 
     can_cut = True
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self.no_relay = ""
         self._numbers = list(numbers)
-        self._holders: dict[int, subprocess.Popen[bytes]] = {}  # they keep the namespaces
+        self._holders: dict[int, subprocess.Popen[bytes]] = {}  # they keep the namespaces open
         self._hub: subprocess.Popen[bytes] | None = None
         self._stack = ExitStack()
-        self._cuts: set[Cut] = set()  # membership only
-        self._impaired = CLIENTS  # the member whose packets are relayed, 0: none
+        self._cuts: set[Cut] = set()  # only for membership tests
+        self._impaired = CLIENTS  # the member with relayed packets; 0: none
         self._relay: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "NamespaceLinks":
@@ -174,7 +176,7 @@ class NamespaceLinks:
         self._cuts.clear()
         if self._relay is not None:
             self._relay_rules("del")
-            assert self._relay.poll() is None, "the relay ended by itself"
+            assert self._relay.poll() is None, "the relay has ended"
             _end(self._relay)
             self._relay = None
 
@@ -195,20 +197,20 @@ class NamespaceLinks:
         return ""
 
     def _relay_rules(self, verb: str) -> None:
-        """Begin or end the relaying of all packets from and to the impaired member."""
+        """Start or stop the relaying of all packets from and to the impaired member."""
         for way in ("from", "to"):
             rule = ("pref", "200", way, _host(self._impaired), "lookup", RELAY_TABLE)
             self._on_hub("ip", "rule", verb, *rule)
 
     def _hold(self) -> subprocess.Popen[bytes]:
-        """A process that does nothing in a new network namespace."""
+        """Start an idle process in a new network namespace."""
         return self._start("unshare", "--net", "sh", "-c", "echo && exec sleep infinity")
 
     def _start_on_hub(self, *command: str) -> subprocess.Popen[bytes]:
         return self._start(*self._enter_hub(), *command)
 
     def _start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a process and wait for its first line. It ends at the latest with the links."""
+        """Start a process and wait for its first line. It ends no later than the links."""
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         self._stack.callback(_end, process)
         assert process.stdout is not None
@@ -223,7 +225,7 @@ class NamespaceLinks:
         return ("nsenter", f"--net=/proc/{self._hub.pid}/ns/net", "--")
 
     def _wire(self, number: int, pid: str, prefix: Sequence[str]) -> None:
-        """Lay a wire from a member to the hub."""
+        """Connect a member to the hub."""
         here, hub = _host(number), _host(number, 1)
         link = ("ip", "link", "add", f"member{number}", "type", "veth")
         self._on_hub(*link, "peer", "name", "hub", "netns", pid)
@@ -236,7 +238,8 @@ class NamespaceLinks:
 
 
 class ProxyLinks:
-    """A proxy before each listener of each node; a cut to or from a node is one of all others."""
+    """A proxy before each listener of each node. A cut between two nodes cuts them from all
+    others."""
 
     can_cut = False
     no_relay = "no network namespaces"
@@ -301,7 +304,8 @@ class ProxyLinks:
 
 
 def _host(number: int, at: int = 2) -> str:
-    """The address of a member's end of its wire; `at` 1: the hub's end."""
+    """Return the address of a member's end of its link; with `at` 1 the address of the hub's
+    end."""
     return f"10.77.{number}.{at}"
 
 
@@ -322,8 +326,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def small_disk(folder: Path, size_mib: int) -> str:
-    """Mount a memory disk of this size at a folder that is made; returns why not, "" if so. Ends
-    with the namespaces of this process."""
+    """Create a folder and mount a memory file system of this size there; it ends with the
+    namespaces of this process. Return the reason if that is impossible, otherwise ""."""
     if SANDBOX_MARK not in os.environ:
         return "no mount namespace"
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The nodes of a chaos run: formed, started, hurt and looked at; the clients are elsewhere."""
+"""The nodes of a chaos run: formatting, starts, stops, faults and checks."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from quorumlog.storage.inspect.directory_check import check
 from .chaos_links import Links, small_disk
 from .fault_library import NodeFaults, NoFaultLibrary, build_fault_library, write_faults
 
-DISK_MIB: Final = 512  # of the one node with a disk of its own
+DISK_MIB: Final = 512  # size of the separate disk of one node
 CAN_LIMIT_MEMORY: Final = hasattr(resource, "prlimit")  # Linux
 METADATA_LOG: Final = "__cluster_metadata-"
 SETTINGS: Final[dict[str, object]] = {"replica.lag.time.max.ms": 5_000}
@@ -30,7 +30,7 @@ SETTINGS: Final[dict[str, object]] = {"replica.lag.time.max.ms": 5_000}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the nodes are; combined ones are both."""
+    """The numbers of controllers and brokers; combined nodes have both roles."""
 
     controllers: int
     brokers: int
@@ -38,22 +38,22 @@ class Shape:
 
     @property
     def numbers(self) -> list[int]:
-        """Every node."""
+        """Return the numbers of all nodes."""
         count = self.brokers if self.is_combined else self.controllers + self.brokers
         return list(range(1, count + 1))
 
     @property
     def broker_numbers(self) -> list[int]:
-        """Those that hold partitions."""
+        """Return the numbers of the brokers."""
         return self.numbers[-self.brokers :]
 
     @property
     def controller_numbers(self) -> list[int]:
-        """Those that vote."""
+        """Return the numbers of the controllers."""
         return self.numbers[: self.controllers]
 
     def roles(self, number: int) -> list[str]:
-        """What a node is."""
+        """Return the roles of a node."""
         is_voter, is_broker = number in self.controller_numbers, number in self.broker_numbers
         return ["controller"] * is_voter + ["broker"] * is_broker
 
@@ -70,15 +70,15 @@ class ChaosNodes:
     shape: Shape
     links: Links
     nodes: dict[int, NodeProcess] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)  # what this machine does not permit, and why
-    small: int = 0  # the node whose disk can be filled; 0: none
+    skipped: list[str] = field(default_factory=list)  # impossible faults, with the reasons
+    small: int = 0  # the node with a disk that can be filled; 0: none
     starts: int = 0
-    settings: Mapping[str, object] = field(default_factory=dict)  # besides those of all runs
+    settings: Mapping[str, object] = field(default_factory=dict)  # in addition to SETTINGS
     _excused: Counter[int] = field(default_factory=Counter)  # characters of a node's log
     _fault_library: str = ""  # preloaded into nodes; "": none
 
     def form(self) -> None:
-        """Lay all nodes out, and format them."""
+        """Create and format all nodes."""
         if not self.links.can_cut:
             self.skipped.append("wires cut one by one: no network namespaces")
         if why := self.links.no_relay:
@@ -116,35 +116,35 @@ class ChaosNodes:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients begin."""
+        """Return the bootstrap addresses of clients."""
         return ",".join(self.links.grpc(number) for number in self.shape.broker_numbers)
 
-    # --- lives ---------------------------------------------------------------------------------
+    # --- starts and stops ----------------------------------------------------------------------
 
     async def start(self, *numbers: int) -> None:
-        """Start nodes at once, and wait until all of them serve."""
+        """Start nodes concurrently, and wait until all of them serve."""
         self.starts += len(numbers)
         await asyncio.gather(*(asyncio.to_thread(self.nodes[n].start) for n in numbers))
 
     async def stop(self, number: int) -> None:
-        """End a node in order; raises AssertionError when it does not end so."""
+        """Stop a node in order. Raise AssertionError if the exit code is not 0."""
         node = self.nodes[number]
         code = await asyncio.to_thread(node.stop)
         assert code == 0, f"node {number} ended with {code}: {node.complaints()[-5_000:]}"
 
     def kill_all(self) -> None:
-        """End what is left of them, whatever it does."""
+        """Kill all nodes, paused ones too."""
         for node in self.nodes.values():
             with suppress(AssertionError):
                 node.resume()
             node.kill()
 
     def check_up(self) -> None:
-        """Raise AssertionError when a node ended by itself, or one wrote a traceback."""
+        """Raise AssertionError if a node has exited or wrote a traceback."""
         for number, node in self.nodes.items():
             code = node.ended()
             said = node.complaints()[self._excused[number] :]
-            assert code is None, f"node {number} ended by itself with {code}: {said[-5_000:]}"
+            assert code is None, f"node {number} exited with {code}: {said[-5_000:]}"
             at = said.find("Traceback")
             assert at < 0, f"node {number} wrote a traceback: {said[max(0, at - 500) : at + 4_000]}"
 
@@ -164,8 +164,8 @@ class ChaosNodes:
         write_faults(self._faults_file(number), faults)
 
     def limit_memory(self, number: int, more_bytes: int) -> None:
-        """Limit the memory that a node allocates to its present data and so many bytes more, until
-        the process ends."""
+        """Limit the memory of a node to its present data and `more_bytes`, until the process
+        ends."""
         pid = self.nodes[number].pid
         status = Path(f"/proc/{pid}/status").read_text()
         data_kib = int(status.partition("VmData:")[2].split()[0])
@@ -173,7 +173,7 @@ class ChaosNodes:
         resource.prlimit(pid, resource.RLIMIT_DATA, (data_kib * 1_024 + more_bytes, hard))
 
     def fill(self) -> None:
-        """Leave no byte free on the small disk."""
+        """Fill the small disk completely."""
         with (self._place(self.small) / "balloon").open("wb", buffering=0) as balloon:
             for size in (1 << 20, 4096):
                 with suppress(OSError):
@@ -181,19 +181,19 @@ class ChaosNodes:
                         pass
 
     def empty(self) -> None:
-        """Give the room back."""
+        """Free the space again."""
         (self._place(self.small) / "balloon").unlink()
 
-    # --- the end -------------------------------------------------------------------------------
+    # --- checks of the data --------------------------------------------------------------------
 
     def judge_disks(self) -> dict[str, int]:
-        """Have `check` and `diff` look at every directory of nodes that have ended; raises
-        AssertionError with what they find."""
+        """Run `check` and `diff` on the data directories of the stopped nodes. Raise AssertionError
+        with the findings."""
         files = RealFiles()
         for node in self.nodes.values():
             report = check(files, node.data_dir)
             problems = [one for one in report.all_findings() if one.severity == "problem"]
-            assert report.is_ok, f"{node.data_dir} is not whole: {problems}"
+            assert report.is_ok, f"{node.data_dir} has problems: {problems}"
         same = 0
         for group in (self.shape.broker_numbers, self.shape.controller_numbers):
             for a, b in combinations(group, 2):
@@ -231,8 +231,8 @@ class ChaosNodes:
 
 
 def _is_same(log: LogDiff) -> bool:
-    """Whether two copies are the same. One of the metadata may end earlier: its node had ended, and
-    how far the log was committed then stands nowhere. `check` has shown that there is no gap."""
+    """Return True if two copies are equal. A metadata log may end earlier: its node had stopped,
+    and the commit offset at that time is not stored. `check` has verified that it has no gap."""
     if log.is_same or not log.log.startswith(METADATA_LOG):
         return log.is_same
     left = [one for one in log.differences if one.why not in EXPLAINED]
@@ -240,8 +240,8 @@ def _is_same(log: LogDiff) -> bool:
 
 
 async def eventually(look: Callable[[], Awaitable[bool]], *, within_s: float, why: str) -> float:
-    """Look until it is so; returns the seconds that took, raises AssertionError after `within_s`
-    with `why`."""
+    """Wait until a condition holds; return the seconds. Raise AssertionError with `why` after
+    `within_s`."""
     began_s = time.monotonic()
     while not await look():
         assert time.monotonic() < began_s + within_s, f"not within {within_s:.0f} s: {why}"

@@ -1,10 +1,10 @@
-"""A group of five members, each a process of its own, on twenty partitions of a cluster of three
-nodes, while members join, leave and are killed, and coordinators fail.
+"""Chaos test of a consumer group: five member processes, 20 partitions and three nodes, while
+members join, leave and are killed, and coordinators fail.
 
-`python -m tests.cluster.group_chaos --events 100` runs it and prints a report in JSON. It fails
-when a record that was acknowledged was worked on by no member, when what a member says does not
-allow that every partition had one owner at a time, when somebody commits what nobody has worked on,
-when a member ends by itself, or when the group has not committed everything in the end.
+`python -m tests.cluster.group_chaos --events 100` runs it and prints a report in JSON. It fails if
+no member processed an acknowledged record, if the members' records contradict one owner of each
+partition at a time, if a member commits a record that no member processed, if a member exits, or if
+the group has not committed everything at the end.
 """
 
 import argparse
@@ -37,7 +37,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MEMBERS: Final = 5
 PARTITIONS: Final = 20
 SETTLE_S: Final = 300.0
-END_S: Final = 180.0  # of a member that was told to leave
+END_S: Final = 180.0  # until a member that is stopped has ended
 SETTINGS: Final[dict[str, object]] = {
     "group.consumer.session.timeout.ms": SESSION_MS,
     "group.consumer.heartbeat.interval.ms": BEAT_MS,
@@ -47,20 +47,20 @@ SETTINGS: Final[dict[str, object]] = {
 
 @dataclass(slots=True)
 class GroupChaos:
-    """One run."""
+    """One chaos run."""
 
     folder: Path
     events: int
     seed: int
     pause_s: tuple[float, float] = (0.2, 1.5)
     happened: Counter[str] = field(default_factory=Counter)
-    ends: dict[Place, int] = field(default_factory=dict)  # of what was acknowledged
+    ends: dict[Place, int] = field(default_factory=dict)  # end offsets of the acknowledged records
     _members: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _deaths: list[tuple[int, str]] = field(default_factory=list)  # when, and the stem of its file
+    _deaths: list[tuple[int, str]] = field(default_factory=list)  # time of kill, file stem
     _is_over: bool = False
 
     async def run(self, runtime: Runtime) -> dict[str, Any]:
-        """Start everything, let it happen, judge; returns the report."""
+        """Start everything, run the events, and check. Return the report."""
         with links_for(COMBINED.numbers) as links:
             nodes = ChaosNodes(self.folder, COMBINED, links, settings=SETTINGS)
             try:
@@ -108,7 +108,7 @@ class GroupChaos:
         }
 
     async def _produce(self, log: AsyncLog) -> None:
-        """Write a numbered record to every partition, a few times a second."""
+        """Write numbered records to every partition, a few times per second."""
         number = 0
         async with log.producer(linger_ms=5) as producer:
             while not self._is_over:
@@ -123,7 +123,7 @@ class GroupChaos:
                     self.ends[place] = max(self.ends.get(place, 0), stored.offset + 1)
                 await asyncio.sleep(0.1)
 
-    # --- what happens --------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
     async def _happen(self, nodes: ChaosNodes, log: AsyncLog, rng: random.Random) -> None:
         name = f"m{rng.randrange(MEMBERS)}"
@@ -157,7 +157,7 @@ class GroupChaos:
         self._check_alive(name, process)
         process.send_signal(signal.SIGTERM)
         code = await asyncio.to_thread(process.wait, END_S)
-        # One that was only just started does not listen to the signal yet.
+        # A process that was just started has no signal handler yet.
         assert code in (0, -signal.SIGTERM), f"{name} ended with {code}: {self._said(name)}"
         self._deaths.append((time.monotonic_ns(), f"{name}-{process.pid}"))
 
@@ -169,11 +169,11 @@ class GroupChaos:
         process.wait()
 
     async def _fail_over(self, nodes: ChaosNodes, log: AsyncLog, *, is_kill: bool) -> None:
-        """The group's coordinator dies, or stops in order, and comes back."""
+        """Kill or stop the group's coordinator, and start it again."""
         try:
             number = (await log.admin.describe_group(GROUP)).coordinator
         except QuorumlogError:
-            number = COMBINED.numbers[0]  # nobody has joined yet
+            number = COMBINED.numbers[0]  # no member has joined yet
         if is_kill:
             await asyncio.to_thread(nodes.nodes[number].kill)
         else:
@@ -182,7 +182,7 @@ class GroupChaos:
 
     def _check_alive(self, name: str, process: "subprocess.Popen[bytes]") -> None:
         code = process.poll()
-        assert code is None, f"{name} ended by itself with {code}: {self._said(name)}"
+        assert code is None, f"{name} exited with {code}: {self._said(name)}"
 
     def _said(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()[-3_000:]
@@ -199,17 +199,17 @@ class GroupChaos:
             committed.get(place) == end for place, end in self.ends.items()
         )
 
-    # --- the end -------------------------------------------------------------------------------
+    # --- checks --------------------------------------------------------------------------------
 
     def _judge(self) -> GroupHistory:
-        """Put everybody's words into one order; raises Violation for what they do not allow."""
+        """Merge the records of all members by time, and check them. Raise Violation."""
         rows: list[tuple[int, str, dict[str, Any]]] = []
         for path in sorted(self.folder.glob("m*-*.jsonl")):
             for line in path.read_text().splitlines():
                 try:
                     row = json.loads(line)
                 except ValueError:
-                    continue  # cut by the kill
+                    continue  # truncated by the kill
                 rows.append((row.pop("at"), path.stem, row))
         rows += [(at, stem, {"do": "dies"}) for at, stem in self._deaths]
         rows.sort(key=lambda row: row[0])
@@ -223,14 +223,14 @@ class GroupChaos:
         check_owners(history.claims)
         for place, end in self.ends.items():
             done_to = history.done_to(GROUP, place)
-            assert done_to == end, f"{place} is worked on up to {done_to} of {end}"
+            assert done_to == end, f"{place} is processed up to {done_to} of {end}"
         return history
 
 
 def _replay(
     history: GroupHistory, lives: dict[str, MemberIncarnation], stem: str, row: dict[str, Any]
 ) -> None:
-    """Take one line of a member."""
+    """Replay one line of a member."""
     life = lives.get(stem)
     if life is None:
         life = lives[stem] = history.life(
@@ -242,7 +242,7 @@ def _replay(
     if what == "dies":
         life.ends()
     elif life.is_over:
-        pass  # between the note of its kill and its death
+        pass  # between the record of its kill and its end
     elif what == "processed":
         history.processed(life, (row["place"][0], row["place"][1]), row["start"], row["end"])
     elif what == "send_commit":
@@ -254,13 +254,13 @@ def _replay(
 def run_group_chaos(
     folder: Path, *, events: int, seed: int, pause_s: tuple[float, float] = (0.2, 1.5)
 ) -> dict[str, Any]:
-    """Run it in a folder of its own; raises AssertionError with what went wrong."""
+    """Run the test in a folder. Raise AssertionError with the failure."""
     chaos = GroupChaos(folder, events, seed, pause_s)
     return real.run(chaos.run, name="group chaos")
 
 
 def main() -> int:
-    """Parse the command line and run; the exit code."""
+    """Parse the command line, run, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.group_chaos")
     parser.add_argument("--events", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))

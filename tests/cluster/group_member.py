@@ -1,9 +1,9 @@
-"""A member of a group in a process of its own, until SIGTERM: `group_member.py ADDRESS FOLDER NAME
+"""A member of a group in a separate process, until SIGTERM: `group_member.py ADDRESS FOLDER NAME
 PARTITIONS`.
 
-It is the member of the simulation that is our own client. What it asks and is told goes, a line of
-JSON each, with the time of the machine's monotonic clock, to FOLDER/NAME-PID.jsonl, before anything
-else happens: a process that is killed has said all that it did.
+It is the member of the simulation with the quorumlog client. Its requests and responses are written
+to FOLDER/NAME-PID.jsonl, one line of JSON each, with the time of the machine's monotonic clock,
+before they have an effect: a killed process has recorded everything that it did.
 """
 
 import asyncio
@@ -42,31 +42,26 @@ BEHAVIOUR: Final = MemberBehaviour(
 
 
 class WrittenIncarnation(MemberIncarnation):
-    """A process of a member that writes every step to a file."""
+    """The incarnation of a member that writes every step to a file."""
 
     def answered(self, asked_ns: int, *, is_settled: bool, is_stored: bool = True) -> None:
-        """Write the step to the file, then record it."""
         self._write("answered", asked_ns=asked_ns, is_settled=is_settled, is_stored=is_stored)
         super().answered(asked_ns, is_settled=is_settled, is_stored=is_stored)
 
     def evicted(self, asked_ns: int = -1) -> None:
-        """Write the step to the file, then record it."""
         self._write("evicted", asked_ns=asked_ns)
         super().evicted(asked_ns)
 
     def set_epoch(self, epoch: int, member_id: str = "") -> None:
-        """Write the step to the file, then record it."""
         self._write("set_epoch", epoch=epoch, member_id=member_id)
         super().set_epoch(epoch, member_id)
 
     def assign(self, places: Iterable[Place]) -> None:
-        """Write the step to the file, then record it."""
         some = list(places)
         self._write("assign", places=some)
         super().assign(some)
 
     def revoke(self, places: Iterable[Place]) -> None:
-        """Write the step to the file, then record it."""
         some = list(places)
         self._write("revoke", places=some)
         super().revoke(some)
@@ -77,7 +72,7 @@ class WrittenIncarnation(MemberIncarnation):
 
 
 class WrittenHistory(GroupHistory):
-    """A group history of one process, on disk."""
+    """A group history of one process, in a file."""
 
     def __init__(self, out: IO[str]) -> None:
         super().__init__(now_ns=time.monotonic_ns)
@@ -86,7 +81,7 @@ class WrittenHistory(GroupHistory):
     def life(
         self, group: str, name: str, *, session_ms: int, rebalance_ms: int, instance_id: str = ""
     ) -> MemberIncarnation:
-        """The only one of this process."""
+        """Return the incarnation of this process."""
         life = WrittenIncarnation(
             self,
             group,
@@ -99,25 +94,23 @@ class WrittenHistory(GroupHistory):
         return life
 
     def processed(self, life: MemberIncarnation, place: Place, start: int, end: int) -> None:
-        """Write the step to the file, then record it."""
         self.write("processed", place=place, start=start, end=end)
         super().processed(life, place, start, end)
 
     def send_commit(
         self, group: str, member: str, place: Place, offset: int, *, is_honest: bool = True
     ) -> tuple[int, str]:
-        """Write the step to the file, then record it."""
         self.write("send_commit", place=place, offset=offset)
         return super().send_commit(group, member, place, offset, is_honest=is_honest)
 
     def write(self, what: str, **said: Any) -> None:
-        """Write a line, before the step has an effect."""
+        """Write a line before the step has an effect."""
         self._out.write(json.dumps({"at": time.monotonic_ns(), "do": what, **said}) + "\n")
         self._out.flush()
 
 
 async def live(runtime: Runtime, address: str, name: str, out: IO[str], partitions: int) -> None:
-    """Be a member until SIGTERM."""
+    """Run the member until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     setting = MemberContext(
@@ -143,7 +136,7 @@ async def live(runtime: Runtime, address: str, name: str, out: IO[str], partitio
 
 
 def main(address: str, folder: str, name: str, partitions: str) -> None:
-    """Live, and write it down."""
+    """Run the member of the command line with its history in a file."""
     with (Path(folder) / f"{name}-{os.getpid()}.jsonl").open("w") as out:
         real.run(lambda runtime: live(runtime, address, name, out, int(partitions)))
 

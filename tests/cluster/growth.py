@@ -1,8 +1,8 @@
-"""Whether a process takes more and more: its samples held to bounds.
+"""Bounds on the growth of a process, by samples of its memory, descriptors and threads.
 
 A sample is {"at": monotonic seconds, "rss_kib", "fds", "threads"}; the first quarter is the
-warm-up. A process grows when the least-squares line over the others rises over its span by more
-than `KIB` and `PART` of the mean, or by more than `FDS` descriptors.
+warm-up. A process grows if the least-squares line over the others rises over its span by more than
+`KIB` and `PART` of the mean, or by more than `FDS` descriptors.
 """
 
 import os
@@ -17,7 +17,7 @@ FDS = 5.0
 
 
 def sample_of(pid: int) -> dict[str, Any]:
-    """Sample a process of this machine."""
+    """Return a sample of a process of this machine."""
     status = Path(f"/proc/{pid}/status").read_text()
     return {
         "at": time.monotonic(),
@@ -28,7 +28,7 @@ def sample_of(pid: int) -> dict[str, Any]:
 
 
 def judge(problems: list[str], name: str, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return what a process took after its warm-up; what is beyond the bounds is a problem."""
+    """Return the growth of a process after its warm-up; growth beyond the bounds is a problem."""
     settled = rows[len(rows) // 4 :]
     if len(settled) < 3:
         problems.append(f"{name} has {len(settled)} samples only")
@@ -48,7 +48,7 @@ def judge(problems: list[str], name: str, rows: list[dict[str, Any]]) -> dict[st
 
 
 def _rise(rows: Sequence[dict[str, Any]], what: str) -> float:
-    """By how much the least-squares line through the samples rises from the first to the last."""
+    """Return the rise of the least-squares line from the first to the last sample."""
     at = [row["at"] for row in rows]
     values = [row[what] for row in rows]
     mean_at, mean = sum(at) / len(at), sum(values) / len(values)

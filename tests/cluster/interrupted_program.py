@@ -1,7 +1,7 @@
 """A program with blocking clients that is interrupted in one call: `... ADDRESS TOPIC CALL`.
 
-It says "ready" and waits for a line (the node is hung meanwhile), then calls. What it says next is
-"interrupted" when Ctrl-C ended the call. Then it closes without waiting, and ends.
+It prints "ready" and waits for a line, while the node is paused, then calls. It prints
+"interrupted" if Ctrl-C ended the call. Then it closes without waiting, and exits.
 """
 
 import sys

@@ -1,15 +1,15 @@
-"""A mirror between two real nodes while all three processes are killed in turn: copies are right.
+"""Soak test of a mirror between two real nodes while all three processes are killed in turn.
 
 `python -m tests.cluster.mirror_soak --minutes 60` writes to a source, reads it as a group, mirrors
 it, and kills (SIGKILL) the source, the target or the mirror every few seconds, and starts it again.
-The group ends before the writer does. A last mirror catches up, and the run fails when
+The group ends before the producer. A last mirror catches up. The run fails if
 
-- a record of the source is not in the copy at its offset, with its key, value, time and headers,
-  or the copy has one more (of a compacted topic both may lack what a newer record supersedes),
-- a record that was acknowledged by the source is in neither,
-- a promoted copy does not go on at the next offset,
-- the group has committed another offset in the target than in the source, has not read something
-  below it, or does not go on just there once the copies are promoted.
+- a record of the source is not in the copy at its offset, with its key, value, time and headers, or
+  the copy has another record (of a compacted topic both may lack superseded records),
+- an acknowledged record is in neither,
+- a promoted copy does not continue at the next offset,
+- the group has committed another offset in the target than in the source, has not read a record
+  below it, or does not continue exactly there once the copies are promoted.
 """
 
 import argparse
@@ -33,8 +33,8 @@ PLAIN, KEYED = "plain", "keyed"
 PARTITIONS = {PLAIN: 3, KEYED: 1}
 KEYS = 50
 GROUP = "readers"
-BATCH = 50  # records that are sent at once
-TRY_S = 300.0  # for the last mirror
+BATCH = 50  # records that are sent together
+TRY_S = 300.0  # time limit of the last mirror
 VICTIMS = ("source", "target", "mirror")
 Place = tuple[str, int]
 Row = tuple[bytes | None, bytes | None, int, Any]
@@ -42,17 +42,17 @@ Row = tuple[bytes | None, bytes | None, int, Any]
 
 @dataclass
 class Soak:
-    """What a run saw."""
+    """The findings of a run."""
 
     kills: dict[str, int] = field(default_factory=dict)
     acknowledged: set[bytes] = field(default_factory=set)
     records: int = 0
-    read: dict[Place, set[int]] = field(default_factory=dict)  # offsets that the group was given
+    read: dict[Place, set[int]] = field(default_factory=dict)  # offsets returned to the group
     problems: list[str] = field(default_factory=list)
 
 
 class MirrorProcess:
-    """`quorumlog mirror` between two addresses."""
+    """A process of `quorumlog mirror` between two addresses."""
 
     def __init__(self, source: str, target: str, folder: Path) -> None:
         self.command = [
@@ -63,24 +63,23 @@ class MirrorProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; it says what it does in its log."""
+        """Start it with its output in its log file."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self.command, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def revive(self) -> None:
-        """Start it again if it ended, since a side was down when it began."""
+        """Start it again if it exited because a side was unavailable."""
         if self._process is not None and self._process.poll() is not None:
             self.start()
 
     def catch_up(self) -> dict[str, Any]:
-        """Run one until it has everything; return what it says at its end."""
+        """Run a mirror until it has caught up; return its output."""
         done = subprocess.run(
             [*self.command, "--once"], capture_output=True, timeout=TRY_S, check=False, text=True
         )
@@ -92,7 +91,7 @@ class MirrorProcess:
 def soak(
     folder: Path, *, seconds: float, seed: int = 1, pause_s: float = 2.0, rate: float = 500
 ) -> Soak:
-    """Run it, with at most `rate` records a second; `problems` says what was wrong."""
+    """Run the test with at most `rate` records per second. `problems` has the failures."""
     seen, rng = Soak(), random.Random(seed)
     with NodeProcess(folder / "source") as source, NodeProcess(folder / "target") as target:
         _create(source.address)
@@ -106,7 +105,8 @@ def soak(
         group.start()
         end, start_s = time.monotonic() + seconds, 0.0
         try:
-            # A slow machine goes on until there is something to judge, with longer lives.
+            # A slow machine runs longer, with more time between kills, until there is enough to
+            # judge.
             while time.monotonic() < end or len(seen.kills) < len(VICTIMS) or not seen.read:
                 time.sleep(max(rng.uniform(0.5, 1.5) * pause_s, start_s))
                 victim = rng.choice(VICTIMS)
@@ -128,7 +128,7 @@ def soak(
             group.join(TRY_S)
             written = len(seen.acknowledged)
             while len(seen.acknowledged) < written + 2 * BATCH and writer.is_alive():
-                time.sleep(0.01)  # records that the group has not read
+                time.sleep(0.01)  # leave records for the group unread
             stop.set()
             writer.join(TRY_S)
             mirror.kill()
@@ -171,7 +171,7 @@ def _write(address: str, stop: threading.Event, seen: Soak, rate: float) -> None
                         headers = {"n": b"%d" % number} if number % 5 == 0 else None
                         sent.append((producer.send(topic, value, key=key, headers=headers), value))
                     for delivery, value in sent:
-                        delivery.result()  # within its own delivery time-out
+                        delivery.result()  # within its own delivery timeout
                         seen.acknowledged.add(value)
                     stop.wait(began + BATCH / rate - time.monotonic())
         except QuorumlogError:
@@ -179,7 +179,7 @@ def _write(address: str, stop: threading.Event, seen: Soak, rate: float) -> None
 
 
 def _read(address: str, stop: threading.Event, seen: Soak) -> None:
-    """Read as a group's member, and commit what was read, until it is told to stop."""
+    """Read as a member of the group, and commit, until the stop."""
     while not stop.is_set():
         try:
             with (
@@ -228,7 +228,7 @@ def _compare(source: str, target: str, seen: Soak) -> None:
 
 
 def _compare_groups(source: str, target: str, seen: Soak) -> dict[Place, int]:
-    """Return how far the group has read, as the target says."""
+    """Return the committed offsets of the group in the target."""
     committed = []
     for address in (source, target):
         with quorumlog.connect(address) as log:
@@ -247,7 +247,7 @@ def _compare_groups(source: str, target: str, seen: Soak) -> dict[Place, int]:
 
 
 def _go_on(target: str, committed: dict[Place, int], seen: Soak) -> None:
-    """Have the group go on in the target: just where it stopped, to the end."""
+    """Read the rest with the group in the target: from the committed offset to the end."""
     with quorumlog.connect(target) as log:
         left = {
             (PLAIN, partition): set(range(committed.get((PLAIN, partition), 0), end))
@@ -289,7 +289,7 @@ def _promote(target: str, seen: Soak) -> None:
 
 
 def main() -> int:
-    """Run from the command line; the exit code says whether all was right."""
+    """Parse the command line, run, and return 0 if there were no problems."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)

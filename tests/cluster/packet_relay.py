@@ -1,7 +1,7 @@
 """A relay of IP packets with delay, loss and reordering: `packet_relay.py DEVICE IMPAIRMENT`.
 
-The kernel routes the packets of one node into a TUN device. This program holds each of them for a
-while and writes it to the same device, from which the kernel forwards it to its destination.
+The kernel routes the packets of one node into a TUN device. This program delays each of them and
+writes it to the same device, from which the kernel forwards it to its destination.
 """
 
 import fcntl
@@ -20,16 +20,16 @@ TUNSETIFF: Final = 0x400454CA
 IFF_TUN: Final = 0x0001
 IFF_NO_PI: Final = 0x1000  # packets without a header of the device
 PACKET_MAX: Final = 1 << 16  # bytes
-HELD_MAX: Final = 20_000  # packets; others are lost, as in a full router
-REORDERED_S: Final = 0.02  # the most that a reordered packet is late
+HELD_MAX: Final = 20_000  # packets; more are dropped, as by a full router
+REORDERED_S: Final = 0.02  # maximum delay of a reordered packet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impairment:
-    """What happens to the packets of a node, in each direction."""
+    """The impairment of a node's packets, in each direction."""
 
     delay_ms: int = 0
-    jitter_ms: int = 0  # the most that is added to the delay; the order remains
+    jitter_ms: int = 0  # maximum addition to the delay; the order is kept
     lost: int = 0  # percent of the packets
     reordered: int = 0  # percent of the packets, which later ones may overtake
 
@@ -46,8 +46,8 @@ def open_device(name: str) -> int:
 
 
 def relay(device: int, impairment: Impairment) -> None:
-    """Relay packets without an end."""
-    held: list[tuple[float, int, bytes]] = []  # a heap by (time to send, number)
+    """Relay packets until the process is killed."""
+    held: list[tuple[float, int, bytes]] = []  # a heap by (send time, number)
     number, last_s = 0, 0.0
     while True:
         wait_s = max(0.0, held[0][0] - time.monotonic()) if held else None

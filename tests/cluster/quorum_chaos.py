@@ -1,8 +1,9 @@
-"""Three voters in processes of their own, killed, stopped and paused while clients write and read.
+"""Chaos test of three voter processes, killed, stopped and paused while clients write and read.
 
 `python -m tests.cluster.quorum_chaos --minutes 5 --faults 200` runs it at length and prints a
-report in JSON. It fails unless the clients' history is linearizable, every voter's log and state
-are the same in the end, `check` finds every data directory whole, and enough was done meanwhile.
+report in JSON. It fails unless the clients' history is linearizable, the logs and states of all
+voters are equal at the end, `check` finds no problem in any data directory, and the clients made
+enough progress.
 """
 
 import argparse
@@ -41,8 +42,8 @@ SETTLE_S: Final = 240.0
 CALM_SHARE: Final = 0.25  # of the time without a new fault
 DONE_A_SECOND_MIN: Final = 2.0
 CALM_PART_MIN: Final = 0.02
-"""Operations done, on average, and as a part of what this machine does without faults; one of the
-two is enough. A run that is all faults and no work proves nothing."""
+"""The minimum rate of operations: absolute, and as a share of the rate without faults; one of the
+two suffices. A run without progress proves nothing."""
 
 HABITS: Final = RegisterWorkload(
     keys=20,
@@ -57,7 +58,7 @@ HABITS: Final = RegisterWorkload(
 
 @dataclass(slots=True)
 class Chaos:
-    """One run."""
+    """One chaos run."""
 
     folder: Path
     seconds: float
@@ -67,10 +68,10 @@ class Chaos:
     notes: Notes = field(default_factory=Notes)
     voters: list[VoterProcess] = field(default_factory=list)
     addresses: dict[NodeId, str] = field(default_factory=dict)
-    _hurt: list[VoterProcess] = field(default_factory=list)  # and not mended yet
+    _hurt: list[VoterProcess] = field(default_factory=list)  # and not yet repaired
 
     def make(self) -> None:
-        """Lay out three voters."""
+        """Create a run of three voters."""
         ports = {f"{node_id}": f"127.0.0.1:{free_port()}" for node_id in (1, 2, 3)}
         self.addresses = {NodeId(int(node_id)): address for node_id, address in ports.items()}
         for node_id in self.addresses:
@@ -78,7 +79,7 @@ class Chaos:
             self.voters.append(VoterProcess(Spec(node_id, data_dir, ports), self.folder))
 
     async def run(self, runtime: Runtime) -> dict[str, object]:
-        """Start everything, let it be hurt, bring it together; returns the report."""
+        """Start everything, run the faults, wait until the voters are equal. Return the report."""
         self.make()
         try:
             return await self._run(runtime)
@@ -119,7 +120,7 @@ class Chaos:
         self._judge(accounts)
         done_a_second = done / elapsed_s
         enough = min(DONE_A_SECOND_MIN, CALM_PART_MIN * calm / calm_s)
-        assert done_a_second >= enough, f"only {done_a_second:.2f} done a second"
+        assert done_a_second >= enough, f"only {done_a_second:.2f} operations per second"
         return {
             "seconds": round(elapsed_s, 1),
             "faults": dict(self.happened),
@@ -145,7 +146,7 @@ class Chaos:
             under_way.add(asyncio.create_task(self._fault(drawn)))
             for task in [task for task in under_way if task.done()]:
                 under_way.remove(task)
-                await task  # raises what it found
+                await task  # raises its failure
             rest_s = end_s - time.monotonic()
             left = self.faults - number
             pause_s = max(0.0, rest_s / left) * (1 + CALM_SHARE * (drawn.random() - 0.5))
@@ -153,14 +154,14 @@ class Chaos:
         await asyncio.gather(*under_way)
 
     async def _fault(self, drawn: random.Random) -> None:
-        """Hurt one voter that is up, and mend it after a while."""
+        """Begin a fault of one available voter, and end it after a pause."""
         span_s = drawn.uniform(0.02, 1.5) * drawn.random()
         kind = drawn.choice(("kill", "kill", "stop", "pause", "pause"))
         free = [voter for voter in self.voters if voter not in self._hurt]
         if not free:
             return
         voter = drawn.choice(free)
-        assert voter.ended() is None, f"a voter ended by itself: {voter.complaints()}"
+        assert voter.ended() is None, f"a voter exited: {voter.complaints()}"
         self.happened[kind] += 1
         self._hurt.append(voter)
         await self._inflict(voter, kind, span_s)
@@ -172,9 +173,9 @@ class Chaos:
                 voter.kill()
             case "stop":
                 code = await asyncio.to_thread(voter.stop)
-                # One that is only just starting dies of the signal.
+                # SIGTERM kills a process that has no signal handler yet.
                 is_fine = code in (0, -signal.SIGTERM)
-                assert is_fine, f"an orderly stop gave {code}: {voter.complaints()}"
+                assert is_fine, f"exit code of an orderly stop: {code}: {voter.complaints()}"
             case _:
                 voter.pause()
                 await asyncio.sleep(span_s)
@@ -186,9 +187,9 @@ class Chaos:
     def _check_up(self) -> None:
         for voter in self.voters:
             assert voter.is_up, f"voter {voter.spec.node_id} is down"
-            assert voter.ended() is None, f"a voter ended by itself: {voter.complaints()}"
+            assert voter.ended() is None, f"a voter exited: {voter.complaints()}"
 
-    # --- the end -------------------------------------------------------------------------------
+    # --- checks --------------------------------------------------------------------------------
 
     async def _wait_progress(self, done: int) -> None:
         end_s = time.monotonic() + SETTLE_S
@@ -197,7 +198,7 @@ class Chaos:
             await asyncio.sleep(0.05)
 
     async def _settle(self, runtime: Runtime) -> list[Account]:
-        """Wait until every voter has the same; return their accounts."""
+        """Wait until all voters have the same log and state; return their accounts."""
         end_s = time.monotonic() + SETTLE_S
         channels = [runtime.network.channel(address) for address in self.addresses.values()]
         while True:
@@ -212,7 +213,7 @@ class Chaos:
                     for each in accounts
                 ):
                     return accounts
-            assert time.monotonic() < end_s, f"the voters do not come together: {accounts}"
+            assert time.monotonic() < end_s, f"the voters stay different: {accounts}"
             await asyncio.sleep(0.1)
 
     def _judge(self, accounts: list[Account]) -> None:
@@ -223,7 +224,7 @@ class Chaos:
         for voter in self.voters:
             result = check(RealFiles(), voter.spec.data_dir)
             problems = [one for one in result.all_findings() if one.severity == "problem"]
-            assert result.is_ok, f"{voter.spec.data_dir} is not whole: {problems}"
+            assert result.is_ok, f"{voter.spec.data_dir} has problems: {problems}"
             for path in Path(voter.spec.data_dir).glob("__cluster_metadata-0/*.log"):
                 content = path.read_bytes()
                 for position, header in iterate_batches(content):
@@ -233,13 +234,13 @@ class Chaos:
 
 
 def run_chaos(folder: Path, *, seconds: float, faults: int, seed: int) -> dict[str, object]:
-    """Run it in a folder of its own; raises AssertionError with what went wrong."""
+    """Run the test in a folder. Raise AssertionError with the failure."""
     chaos = Chaos(folder, seconds, faults, seed)
     return real.run(chaos.run, name="chaos")
 
 
 def main() -> int:
-    """Parse the command line and run; the exit code."""
+    """Parse the command line, run, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.quorum_chaos")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--faults", type=int, default=200)

@@ -1,7 +1,7 @@
-"""Load on a quorum: clients that take blocks of producer ids, and what a counter owes them.
+"""Load on a quorum: clients that allocate blocks of producer ids, checked as a counter.
 
-Each block is taken by one committed record, so the starts are a counter: no block is given twice,
-and one that was asked for after another was answered is a later one.
+Each block is allocated by one committed record: no block is allocated twice, and a block requested
+after the response with another one is a later one.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ WAIT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One block: when it was asked for and answered, and where it begins."""
+    """One block: the times of request and response, and its first id."""
 
     asked: float
     answered: float
@@ -33,10 +33,10 @@ class Taken:
 
 
 class QuorumLoad:
-    """Clients in a thread of their own, from entering to leaving."""
+    """Clients in a separate thread, from enter to exit."""
 
     def __init__(self, cluster_id: str, addresses: Sequence[str], *, clients: int = 4) -> None:
-        self.addresses = list(addresses)  # of controllers; may grow while it runs
+        self.addresses = list(addresses)  # of controllers; may grow during the run
         self.taken: list[Taken] = []
         self._cluster_id = cluster_id
         self._clients = clients
@@ -56,12 +56,12 @@ class QuorumLoad:
     ) -> None:
         self._stop.set()
         self._thread.join(WAIT_S)
-        assert not self._thread.is_alive(), "the load does not end"
+        assert not self._thread.is_alive(), "the clients do not end"
         if self._failure is not None and error is None:
             raise self._failure
 
     def wait_for(self, count: int) -> None:
-        """Return once so many more blocks were taken: the quorum serves."""
+        """Wait until so many more blocks were allocated: the quorum serves."""
         wanted = len(self.taken) + count
         end = time.monotonic() + WAIT_S
         while len(self.taken) < wanted:
@@ -70,9 +70,9 @@ class QuorumLoad:
             time.sleep(PAUSE_S)
 
     def check(self) -> None:
-        """What was given is what a counter gives."""
+        """Check the allocated blocks against a counter."""
         starts = [each.start for each in self.taken]
-        assert len(set(starts)) == len(starts), "a block was given twice"
+        assert len(set(starts)) == len(starts), "a block was allocated twice"
         newest = -1
         events = [(each.answered, 0, each.start) for each in self.taken]
         asked = sorted((each.asked, each.start) for each in self.taken)
@@ -83,10 +83,10 @@ class QuorumLoad:
             while ending is not None and ending[0] < when:
                 newest = max(newest, ending[2])
                 ending = next(done, None)
-            assert start > newest, f"block {start} was asked for after {newest} was answered"
+            assert start > newest, f"block {start} was requested after the response with {newest}"
 
     def longest_gap_s(self) -> float:
-        """The longest time without an answer."""
+        """Return the longest time without a response."""
         answers = sorted(each.answered for each in self.taken)
         return max((b - a for a, b in pairwise(answers)), default=0.0)
 

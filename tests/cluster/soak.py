@@ -1,16 +1,16 @@
-"""Minutes of producing and consuming while the node is killed and stopped in turn.
+"""Soak test: minutes of producing and consuming while the node is killed and stopped in turn.
 
 `python -m tests.cluster.soak --minutes 10 [--restart-s 20] [--json FILE]` runs two client processes
-(asyncio and blocking; see `soak_client`) against one node and prints a report. It fails when
+(asyncio and blocking; see `soak_client`) against one node and prints a report. It fails if
 
-- a record that was acknowledged is not where it was acknowledged, or a value was never sent,
-- a record is stored twice, however often it was sent,
-- memory or file descriptors grow, as `growth` judges; of the node, the last sample of each of its
-  lives counts,
+- a record is not at its acknowledged position, or a value was never sent,
+- a record is stored twice, despite retries,
+- memory or file descriptors grow, as `growth` judges; of the node, the last sample before each
+  restart counts,
 - a thread, an asyncio task or a descriptor is left after the clients were closed,
 - a client wrote a traceback.
 
-On a slow machine it goes on for longer than it was told, until enough was done to judge by.
+On a slow machine it runs longer, until there is enough to judge.
 """
 
 import argparse
@@ -33,19 +33,19 @@ from .growth import judge, sample_of
 from .soak_client import CODES, OUTCOME, TOPIC, code_of
 
 HERE = Path(__file__).parent
-LEFT_FDS = 2  # between two counts of one process: what the count itself opens
-DRAIN_S = 180.0  # for what is under way when the soak ends
-MORE_S = 200.0  # so much longer a slow machine may take for what follows
-RESTARTS_MIN = 4  # fewer samples of the node tell nothing
+LEFT_FDS = 2  # tolerance between two counts: descriptors that the count itself opens
+DRAIN_S = 180.0  # for pending records when the soak ends
+MORE_S = 200.0  # extra time on a slow machine to reach the minimums below
+RESTARTS_MIN = 4  # fewer samples of the node are not enough
 ACKNOWLEDGED_MIN = 6_000
 FACES = tuple(CODES)
 
 
 @dataclass
 class Soak:
-    """What a run saw."""
+    """The findings of a run."""
 
-    downs: list[tuple[float, float]] = field(default_factory=list)  # gone at, back at; monotonic s
+    downs: list[tuple[float, float]] = field(default_factory=list)  # (stop, start); monotonic s
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[str, dict[str, Any]] = field(default_factory=dict)  # by face: before and after
     complaints: dict[str, str] = field(default_factory=dict)  # by face: its stderr
@@ -53,7 +53,7 @@ class Soak:
 
 
 def run(folder: Path, *, seconds: float, restart_s: float) -> dict[str, Any]:
-    """Soak for so long and return the report; `problems` of it is empty when all held."""
+    """Run for `seconds` and return the report; its `problems` is empty if there was no failure."""
     soak = Soak()
     with NodeProcess(folder / "node") as node:
         with quorumlog.connect(node.address) as log:
@@ -96,7 +96,7 @@ def _start_client(address: str, face: str, folder: Path) -> "subprocess.Popen[st
 
 
 def _collect(soak: Soak, face: str, client: "subprocess.Popen[str]") -> None:
-    """Take a client's lines until it ends."""
+    """Read a client's lines until it ends."""
     assert client.stdout is not None
     for line in client.stdout:
         row = json.loads(line)
@@ -115,8 +115,8 @@ def _restart_again_and_again(
     seconds: float,
     restart_s: float,
 ) -> None:
-    """Kill the node, and stop it in order, in turn; sample it at the end of each life, which is at
-    least as long as its start was: a slow machine has something done in it too."""
+    """Kill and stop the node in turn; sample it before each end. It runs for at least as long as it
+    took to start, so that a slow machine makes progress."""
     end_s, start_s = time.monotonic() + seconds, 0.0
     while (left_s := end_s - time.monotonic()) > 0 or (left_s > -MORE_S and _is_little(soak)):
         time.sleep(max(min(restart_s, left_s), start_s))
@@ -138,14 +138,14 @@ def _restart_again_and_again(
 
 
 def _is_little(soak: Soak) -> bool:
-    """Whether less was done so far than can be judged."""
+    """Return True if the run has not done enough to be judged."""
     newest = [soak.samples[face][-1] for face in FACES if soak.samples[face]]
     acknowledged = sum(sample["delivered"] for sample in newest)
     return len(soak.downs) < RESTARTS_MIN or acknowledged < ACKNOWLEDGED_MIN
 
 
 def _read_everything(address: str) -> dict[int, list[int]]:
-    """The codes of each partition, by offset."""
+    """Return the codes of each partition, by offset."""
     stored: dict[int, list[int]] = defaultdict(list)
     with quorumlog.connect(address) as log, log.consumer(TOPIC, until_end=True) as consumer:
         for record in consumer:
@@ -155,7 +155,7 @@ def _read_everything(address: str) -> dict[int, list[int]]:
     return stored
 
 
-# --- judging -------------------------------------------------------------------------------------
+# --- checks --------------------------------------------------------------------------------------
 
 
 def _report(
@@ -214,7 +214,7 @@ def _judge_records(soak: Soak, stored: dict[int, list[int]], folder: Path) -> di
 
 
 def _judge_end(soak: Soak, face: str) -> dict[str, int]:
-    """Hold what is left after the close against what was there before."""
+    """Compare the resources after the close with those before."""
     end = soak.ends.get(face)
     if end is None:
         soak.problems.append(f"the {face} client did not say how it ended")
@@ -229,7 +229,7 @@ def _judge_end(soak: Soak, face: str) -> dict[str, int]:
 
 
 def main() -> int:
-    """Soak, print the report; 1 when something did not hold."""
+    """Run, print the report, and return 1 if there are problems."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--restart-s", type=float, default=20.0)

@@ -1,8 +1,9 @@
-"""The client's side of a soak: `soak_client.py ADDRESS FACE FOLDER`, until its input ends.
+"""The client process of a soak: `soak_client.py ADDRESS FACE FOLDER`, until its input ends.
 
-FACE is "asyncio" or "blocking". One producer of single records, one of Arrow tables, one consumer.
-What became of each record goes to FOLDER/outcomes (see `OUTCOME`), so that memory holds nothing of
-it; a line of JSON a second says how the process is, the last one how it was left.
+FACE is "asyncio" or "blocking". It has one producer of single records, one of Arrow tables, and one
+consumer. The outcome of each record goes to FOLDER/outcomes (see `OUTCOME`), so that memory does
+not grow by it. It prints a line of JSON with its resources every second, and a last one after the
+close.
 """
 
 import asyncio
@@ -29,38 +30,38 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime, real
 
 TOPIC = "soak"
-OUTCOME = struct.Struct("<qiqdd")  # code, partition, offset (-1: unknown), given and known at (s)
-ROWS = 250  # of a table
+OUTCOME = struct.Struct("<qiqdd")  # code, partition, offset (-1: unknown), sent and known at (s)
+ROWS = 250  # of each table
 TABLE_S = 0.5
 BURST = 5  # single records at a time
 BURST_S = 0.02
 SAMPLE_S = 1.0
 PADDING = b"." * 80
 CODE_SPAN = 10**12
-CONNECT_MS = 120_000  # the node may be down just then, and take its time to start
+CONNECT_MS = 120_000  # the node may be stopped, and slow to start
 CODES = {  # the first codes of the two producers of a face
     "asyncio": (1 * CODE_SPAN, 2 * CODE_SPAN),
     "blocking": (3 * CODE_SPAN, 4 * CODE_SPAN),
 }
-WARM_UP_S = 4.0  # at least, until everything was done once
+WARM_UP_S = 4.0  # minimum time until each operation ran once
 LOOK_S = 0.1
 
 
 def encoded(code: int) -> bytes:
-    """The value of a record: its producer and number, and something to carry."""
+    """Return the value of a record: its producer and number, and padding."""
     return b"%d" % code + PADDING
 
 
 def code_of(value: bytes | None) -> int:
-    """The code in a value."""
-    assert value is not None, "a null was never sent"
+    """Return the code in a value."""
+    assert value is not None, "the value is null"
     assert value.endswith(PADDING), f"{value!r} was never sent"
     return int(value[: -len(PADDING)])
 
 
 @dataclass
 class Tally:
-    """What the tasks or threads of the client count, and where outcomes go."""
+    """The counters of the client's tasks or threads, and the file of outcomes."""
 
     outcomes: Any  # a binary file
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -71,32 +72,32 @@ class Tally:
     expected: dict[int, int] = field(default_factory=dict)  # next offset by partition
 
     def note(self, code: int, partition: int, offset: int, given_s: float) -> None:
-        """A record has its outcome."""
+        """Record the outcome of a record."""
         with self.lock:
             self.outcomes.write(OUTCOME.pack(code, partition, offset, given_s, time.monotonic()))
             self.delivered += offset >= 0
             self.failed += offset < 0
 
     def note_table(self, code: int, given_s: float, ranges: list[DeliveredRange]) -> None:
-        """A table is stored."""
+        """Record the delivery of a table."""
         offsets = [(r.partition, offset) for r in ranges for offset in range(r.first, r.end)]
-        assert len(offsets) == ROWS, f"{ROWS} rows are in {ranges}"
+        assert len(offsets) == ROWS, f"{ROWS} rows have the offsets {ranges}"
         for index, (partition, offset) in enumerate(offsets):
             self.note(code + index, partition, offset, given_s)
         self.tables += 1
 
     def note_lost_table(self, code: int, given_s: float) -> None:
-        """A table was not stored, or nobody knows."""
+        """Record a table that failed or has no known outcome."""
         for index in range(ROWS):
             self.note(code + index, -1, -1, given_s)
 
     @property
     def is_warm(self) -> bool:
-        """Whether all that is made once for a process is there: threads of Arrow and of lanes."""
+        """Return True if the threads of Arrow and of the lanes, created once per process, exist."""
         return bool(self.tables and self.delivered > self.tables * ROWS and self.seen > ROWS)
 
     def see(self, records: list[ConsumerRecord]) -> None:
-        """The consumer got records: each offset once, in order."""
+        """Check that the consumer received each offset once, in order."""
         for record in records:
             expected = self.expected.get(record.partition, 0)
             assert record.offset == expected, f"got {record.offset} where {expected} was next"
@@ -106,7 +107,7 @@ class Tally:
 
 
 def sample(tally: Tally | None, tasks: int) -> dict[str, Any]:
-    """How the process is now."""
+    """Return the resources of the process."""
     status = Path("/proc/self/status").read_text()
     row: dict[str, Any] = {
         "at": time.monotonic(),
@@ -130,7 +131,7 @@ def table_of(code: int) -> pa.Table:
 
 
 def settle(tally: Tally, code: int, given_s: float) -> Callable[[Any], None]:
-    """What notes the outcome of a single record, of either face."""
+    """Return the function that records the outcome of a single record."""
 
     def done(delivery: Any) -> None:
         if delivery.exception() is not None:
@@ -147,7 +148,7 @@ def settle(tally: Tally, code: int, given_s: float) -> Callable[[Any], None]:
 
 @dataclass
 class AsyncWork:
-    """All of it on one loop."""
+    """The asyncio clients."""
 
     runtime: Runtime
     address: str
@@ -158,7 +159,7 @@ class AsyncWork:
     )
 
     async def run(self, is_over: threading.Event) -> None:
-        """Produce and consume until it is over, then close everything."""
+        """Produce and consume until the end, then close everything."""
         self.tally.expected.clear()
         async with (
             make_log(self.runtime, self.address, connect_timeout_ms=CONNECT_MS) as log,
@@ -219,7 +220,7 @@ async def soak_asyncio(
 
 @dataclass
 class BlockingWork:
-    """The same with threads."""
+    """The blocking clients, in threads."""
 
     address: str
     tally: Tally
@@ -230,7 +231,7 @@ class BlockingWork:
     problems: list[Exception] = field(default_factory=list)
 
     def run(self, is_over: threading.Event) -> None:
-        """Produce and consume until it is over, then close everything."""
+        """Produce and consume until the end, then close everything."""
         self.tally.expected.clear()
         with quorumlog.connect(self.address, connect_timeout_ms=CONNECT_MS) as log:
             threads = [
@@ -299,7 +300,7 @@ def soak_blocking(address: str, tally: Tally, is_over: threading.Event) -> None:
 
 
 def warmed(tally: Tally) -> threading.Event:
-    """An event that is set by itself once everything was done, after a while."""
+    """Return an event that is set once every operation ran, after the warm-up time."""
     event, end_s = threading.Event(), time.monotonic() + WARM_UP_S
 
     def wait() -> None:
@@ -312,7 +313,7 @@ def warmed(tally: Tally) -> threading.Event:
 
 
 def main(address: str, face: str, folder: str) -> None:
-    """Run one face until the input ends."""
+    """Run one kind of client until the input ends."""
     logging.basicConfig(level=logging.WARNING)
     is_over = threading.Event()
 

@@ -1,5 +1,5 @@
-"""The driver of a parallel job, in a process of its own, with two workers:
-`python -m tests.cluster.staged_job_program BOOTSTRAP TOPIC CHECKPOINT`.
+"""The driver of a parallel job, in a separate process, with two workers: `python -m
+tests.cluster.staged_job_program BOOTSTRAP TOPIC CHECKPOINT`.
 
 It commits one batch after the other, and stores the number of the next one in the file CHECKPOINT
 after each commit: a driver that is killed in between repeats the batch. The job ends once the file
@@ -23,7 +23,7 @@ TASKS: Final = 3
 RECORDS: Final = 20  # of a task
 CALL_MS: Final = 10_000
 PAUSE_S: Final = 0.2
-"""Time between a commit and its checkpoint, so that some kills fall into it."""
+"""Time between a commit and its checkpoint, so that some kills occur in between."""
 
 
 @cache
@@ -43,7 +43,7 @@ def run_task(
 
 
 def run_batch(pool: ProcessPoolExecutor, bootstrap: str, topic: str, number: int) -> None:
-    """Commit a batch, in as many writes as it takes."""
+    """Commit a batch, with retries."""
     while True:
         try:
             log = client(bootstrap)
@@ -57,7 +57,7 @@ def run_batch(pool: ProcessPoolExecutor, bootstrap: str, topic: str, number: int
 
 
 def main() -> None:
-    """Run the batches from the checkpoint on."""
+    """Run the batches from the checkpoint."""
     bootstrap, topic, checkpoint = sys.argv[1:]
     path, stop = Path(checkpoint), Path(f"{checkpoint}.stop")
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:

@@ -1,13 +1,13 @@
-"""Minutes of everything a data directory does at once, in one process: nothing lost, nothing grows.
+"""Soak test of a data directory in one process: no lost record, no growth.
 
 `python -m tests.cluster.storage_soak --minutes 10` appends to logs of every kind (retained by size
-and by time, compacted, fsynced, idempotent, with transactions), reads them from end to end over and
-over, truncates one, deletes records of another, while retention and compaction run every half
-second and files are few enough to be closed and opened again. Half way the directory is closed and
-opened. It fails when memory or descriptors grow, as `growth` judges, when a reader meets a record
-that was not appended at its offset, when a key or an aborted transaction is missing at the end,
-when the journal tells of a failure, when something that should happen never did, or when `check`
-finds a problem in what is left.
+and by time, compacted, fsynced, idempotent, with transactions), reads them repeatedly, truncates
+one, deletes records of another, while retention and compaction run every half second and the limit
+of open files makes the logs close and reopen files. Half way the directory is closed and opened. It
+fails if memory or descriptors grow, as `growth` judges, if a reader gets a record that was not
+appended at its offset, if a key or an aborted transaction is missing at the end, if the journal
+reports a failure, if an expected event never occurred, or if `check` finds a problem in the
+directory.
 """
 
 import argparse
@@ -47,7 +47,7 @@ TOPICS = {
 KEYS = 1_000
 LOGS_A_KIND = 2
 SAMPLE_S = 0.5
-PAUSE_S = 0.005  # so that nobody has the loop to himself
+PAUSE_S = 0.005  # so that other tasks get time on the loop
 
 KINDS = {
     "kept": LogConfig(segment_bytes=MIB // 16, retention_bytes=MIB // 4),
@@ -63,7 +63,7 @@ KINDS = {
     "decided": LogConfig(segment_bytes=MIB // 16, retention_bytes=MIB // 4),
 }
 SHRINKING = ("kept", "brief", "synced", "cut", "purged", "decided")
-"""Of these whole segments must have gone by the end."""
+"""The logs with segments that must have been deleted by the end."""
 
 ILL: tuple[str, ...] = (
     "storage.set_aside",
@@ -72,7 +72,7 @@ ILL: tuple[str, ...] = (
     "storage.litter",
 )
 ILL += ("storage.checkpoint_failed", "storage.unclean_close", "storage.producers_rebuilt")
-"""Lines that no healthy disk gives a reason for."""
+"""Journal lines that must not occur on a healthy disk."""
 
 HAPPEN: tuple[str, ...] = (
     "truncations",
@@ -82,7 +82,7 @@ HAPPEN: tuple[str, ...] = (
     "storage.cleaned",
 )
 HAPPEN += ("storage.removed", "transactions: commit", "transactions: abort")
-"""What a run must have seen."""
+"""Journal lines that must occur."""
 
 CONFIG = DirectoryConfig(
     open_files_max=16,
@@ -94,11 +94,11 @@ CONFIG = DirectoryConfig(
 
 @dataclass
 class Storage:
-    """What a run works on, and what it saw."""
+    """The logs, expectations and findings of a run."""
 
     directory: DataDirectory
     ends_s: float
-    more_s: float = 0.0  # so much longer it goes on, until all has happened that should
+    more_s: float = 0.0  # extra time until all expected events have occurred
     draw: random.Random = field(default_factory=lambda: random.Random(1))
     did: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -109,13 +109,13 @@ class Storage:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is time left, or what should happen has not happened on a slow machine."""
+        """Return True if there is time left, or extra time and an expected event is missing."""
         over_s = time.monotonic() - self.ends_s
         return over_s < 0 or (over_s < self.more_s and not all(self.did[what] for what in HAPPEN))
 
 
 class Journal(logging.Handler):
-    """Counts the lines that say what the storage did by itself."""
+    """Counts the journal lines of the storage."""
 
     def __init__(self, did: Counter[str]) -> None:
         super().__init__()
@@ -127,14 +127,14 @@ class Journal(logging.Handler):
 
 
 def value_of(name: str, offset: int) -> bytes:
-    """Return what the record at an offset of a log holds: readers know it without being told."""
+    """Return the value of the record at an offset of a log, which readers compute too."""
     return f"{name}:{offset}:".encode() * 8
 
 
 def batch_at(
     storage: Storage, log: Log, offset: int, sequence: int, *, is_transactional: bool = False
 ) -> bytes:
-    """Return the batch that is to lie at `offset`."""
+    """Return the batch for `offset`."""
     count = storage.draw.randint(1, 400)
     records = [
         Record(
@@ -161,7 +161,7 @@ def batch_at(
 
 
 async def write(storage: Storage, log: Log, kind: str) -> None:
-    """Append to one log, the only writer of it, and do what its kind asks for now and then."""
+    """Append to one log as its only writer, and run the operations of its kind."""
     directory, sequences = storage.directory, storage.sequences
     while storage.goes_on:
         offset = log.log_end_offset
@@ -191,7 +191,8 @@ async def write(storage: Storage, log: Log, kind: str) -> None:
             if again.base_offset != offset:
                 storage.problems.append(f"{log.name}: a repeat of {offset} at {again.base_offset}")
         elif chance < 0.06 and kind == "cut":
-            # No committed record goes: the next ones are appended, and cut before they count.
+            # No committed record is removed: the next ones are appended, and truncated before they
+            # count.
             await directory.append(
                 log,
                 encode_batch([Record(0, 0, None, b"uncommitted", ())]),
@@ -231,7 +232,7 @@ async def decide(storage: Storage, log: Log, first: int) -> None:
 
 
 async def read(storage: Storage, log: Log) -> None:
-    """Read a log from its start to its end, over and over."""
+    """Read a log from start to end, repeatedly."""
     while storage.goes_on:
         offset = log.log_start_offset
         while offset < log.high_watermark:
@@ -240,7 +241,7 @@ async def read(storage: Storage, log: Log) -> None:
                 if found is None:
                     break
                 content = await storage.directory.reader.read(found)
-            except OffsetOutOfRange:  # retention, or a deletion, was faster
+            except OffsetOutOfRange:  # after retention or a deletion
                 offset = log.log_start_offset
                 continue
             for record in decode_all(content, start_offset=offset):
@@ -263,8 +264,8 @@ async def watch(storage: Storage) -> None:
 async def soak(
     runtime: Runtime, path: str, seconds: float, *, more_s: float = 0.0
 ) -> dict[str, Any]:
-    """Soak for so long and return the report; `problems` of it is empty when all held. Up to
-    `more_s` seconds more are for what must happen and has not yet."""
+    """Run for `seconds` and return the report; its `problems` is empty if there was no failure. Up
+    to `more_s` seconds are added for expected events that have not occurred."""
     await DataDirectory.format(runtime, path, cluster_id=ClusterId("soak"), node_id=NodeId(1))
     did = Counter[str]()
     journal, logger = Journal(did), logging.getLogger("quorumlog.storage")
@@ -286,12 +287,12 @@ async def soak(
     finally:
         logger.removeHandler(journal)
         logger.setLevel(level)
-    assert storage is not None, "it lived twice"
+    assert storage is not None, "the directory was opened twice"
     return report(storage, path)
 
 
 async def live(runtime: Runtime, storage: Storage) -> None:
-    """Work on every log for a while, then look at what must be there."""
+    """Work on every log for the given time, then check the contents."""
     directory, logs = storage.directory, []
     async with runtime.tasks.scope("work") as work:
         work.spawn(watch(storage), name="watch")
@@ -308,7 +309,7 @@ async def live(runtime: Runtime, storage: Storage) -> None:
 
 
 async def judge_keys(storage: Storage, log: Log) -> None:
-    """See that the newest record of every key is there."""
+    """Check that the newest record of every key is present."""
     newest = storage.newest.get(log.name, {})  # a short run may have written nothing
     missing, offset = set(newest.values()), log.log_start_offset
     while offset < log.log_end_offset:
@@ -323,7 +324,7 @@ async def judge_keys(storage: Storage, log: Log) -> None:
 
 
 def judge_aborts(storage: Storage, log: Log) -> None:
-    """See that each aborted transaction is known, and no other."""
+    """Check that exactly the aborted transactions are in the index."""
     start, end = log.log_start_offset, log.log_end_offset
     known = {(a.first_offset, a.last_offset) for a in log.aborted_transactions(start, end)}
     happened = {each for each in storage.aborted.get(log.name, []) if each[1] >= start}
@@ -335,7 +336,7 @@ def judge_aborts(storage: Storage, log: Log) -> None:
 
 
 def report(storage: Storage, path: str) -> dict[str, Any]:
-    """Hold what a run saw, and left, against what should be."""
+    """Compare the findings of a run with the expectations."""
     growth = judge(storage.problems, "the process", storage.samples)
     for what in HAPPEN:
         if not storage.did[what]:
@@ -362,7 +363,7 @@ def report(storage: Storage, path: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Soak, print the report; 1 when something did not hold."""
+    """Run, print the report, and return 1 if there are problems."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     options = parser.parse_args()

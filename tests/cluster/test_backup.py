@@ -42,7 +42,7 @@ def finish(process: "subprocess.Popen[str]") -> dict[str, Any]:
 def killed_some_times(
     words: tuple[str, ...], again: tuple[str, ...], address: str, rng: random.Random
 ) -> int:
-    """Kill (SIGKILL) the command at random times until one attempt ends by itself; return the
+    """Kill (SIGKILL) the command at random times until an attempt ends uninterrupted. Return the
     number of kills that interrupted one."""
     kills, wait_s = 0, 0.6
     for _ in range(ATTEMPTS_MAX):
@@ -61,7 +61,7 @@ def killed_some_times(
 
 
 def fill(log: Log) -> None:
-    """Write all topics, and read a part as a group."""
+    """Fill all topics, and read a part as a group."""
     for name, partitions in TOPICS.items():
         configs = {"retention.ms": 86_400_000, "segment.bytes": 4 << 20}
         log.admin.create_topic(name, partitions=partitions, configs=configs)
@@ -82,7 +82,7 @@ def fill(log: Log) -> None:
 
 
 def contents(log: Log) -> dict[tuple[str, int], list[Any]]:
-    """Every record of each partition."""
+    """Return every record of each partition."""
     found: dict[tuple[str, int], list[Any]] = {}
     for name, partitions in TOPICS.items():
         for partition in range(partitions):
@@ -144,7 +144,7 @@ def start_plain(*words: str) -> "subprocess.Popen[str]":
 
 
 def wait_for(condition: Any) -> None:
-    """Return once the condition holds."""
+    """Wait until the condition holds."""
     until_s = time.monotonic() + TRY_S
     while time.monotonic() < until_s:
         try:

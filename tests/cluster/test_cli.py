@@ -1,4 +1,4 @@
-"""The command as a process: pipes, Ctrl-C at any point, shells, and what goes through it whole."""
+"""The command as a process: pipes, Ctrl-C, shells, and unchanged input and output."""
 
 import json
 import os
@@ -23,13 +23,14 @@ EXIT_BROKEN_PIPE = 141
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory of the shared node."""
+    """Return the data directory of the shared node."""
     return tmp_path_factory.mktemp("cli") / "data"
 
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    """The gRPC address of a node that all tests of this file share; it has a topic `numbers`."""
+    """Return the gRPC address of the node that all tests of this file share. It has a topic
+    `numbers`."""
     with dev_node(folder) as addresses:
         with quorumlog.connect(addresses["grpc"]) as log:
             log.admin.create_topic("numbers", partitions=2)
@@ -63,10 +64,10 @@ def end_offset(address: str, topic: str) -> int:
         return sum(log.list_offsets(topic).values())
 
 
-# --- through pipes -------------------------------------------------------------------------------
+# --- pipes ---------------------------------------------------------------------------------------
 
 
-def test_a_topic_goes_through_a_pipe_as_it_is(address: str, environment: dict[str, str]) -> None:
+def test_a_pipe_copies_a_topic_unchanged(address: str, environment: dict[str, str]) -> None:
     with quorumlog.connect(address) as log:
         for name in ("pipe.a", "pipe.b"):
             log.admin.create_topic(name, partitions=3, configs={"retention.ms": "-1"})
@@ -99,7 +100,7 @@ def test_a_topic_goes_through_a_pipe_as_it_is(address: str, environment: dict[st
     assert found[0] == found[1]
 
 
-def test_bytes_go_in_and_out_with_a_delimiter(environment: dict[str, str]) -> None:
+def test_a_delimiter_separates_binary_records(environment: dict[str, str]) -> None:
     succeed("topics", "create", "raw", environment=environment)
     content = b"\xff\n\0\0b\r\n\0"
     options = ["--format", "raw", "--delimiter", r"\0"]
@@ -108,7 +109,7 @@ def test_bytes_go_in_and_out_with_a_delimiter(environment: dict[str, str]) -> No
     assert succeed(*read, environment=environment) == content
 
 
-def test_an_answer_comes_while_the_input_is_still_open(environment: dict[str, str]) -> None:
+def test_results_are_printed_while_the_input_is_open(environment: dict[str, str]) -> None:
     succeed("topics", "create", "typed", environment=environment)
     with subprocess.Popen(
         [*COMMAND, "produce", "typed", "-v"],
@@ -139,7 +140,7 @@ def test_an_answer_comes_while_the_input_is_still_open(environment: dict[str, st
     ],
     ids=" ".join,
 )
-def test_a_closed_pipe_ends_every_command_quietly(
+def test_a_closed_pipe_ends_every_command_without_an_error(
     environment: dict[str, str], arguments: list[str]
 ) -> None:
     reader, writer = os.pipe()
@@ -158,7 +159,9 @@ def test_a_closed_pipe_ends_every_command_quietly(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("arguments", [["topics", "list"], ["consume", "numbers", "-e"]])
-def test_an_output_without_room_is_told(environment: dict[str, str], arguments: list[str]) -> None:
+def test_a_full_output_device_is_reported(
+    environment: dict[str, str], arguments: list[str]
+) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*COMMAND, *arguments],
@@ -171,7 +174,7 @@ def test_an_output_without_room_is_told(environment: dict[str, str], arguments: 
     assert (done.returncode, done.stderr) == (1, report)
 
 
-def test_closed_standard_streams_are_lived_with(environment: dict[str, str]) -> None:
+def test_commands_run_with_closed_standard_streams(environment: dict[str, str]) -> None:
     for command, closed in (("topics list", ">&-"), ("produce numbers", "<&- >&- 2>&-")):
         shell = f'exec "$0" -m quorumlog.cli {command} {closed}'
         done = subprocess.run(
@@ -184,7 +187,7 @@ def test_closed_standard_streams_are_lived_with(environment: dict[str, str]) -> 
         assert (done.returncode, done.stderr) == (0, b""), (command, closed)
 
 
-def test_whoever_looks_sees_the_progress_of_a_file(
+def test_a_terminal_shows_the_progress_of_a_file(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "lines"
@@ -201,7 +204,7 @@ def test_whoever_looks_sees_the_progress_of_a_file(
         while True:
             try:
                 shown += os.read(ours, 10_000)
-            except OSError:  # Linux's end of a terminal
+            except OSError:  # the end of a terminal on Linux
                 break
         os.close(ours)
         assert process.wait(WAIT_S) == 0
@@ -231,7 +234,7 @@ LOADING = "'quorumlog.cli.main' in sys.modules"
 LOADING_MORE = "'grpc' in sys.modules"
 AT_WORK = "any(each.name == 'quorumlog-io' for each in threading.enumerate())"
 PORTS = ["--grpc-port", "0", "--controller-port", "0"]
-SILENT = "10.255.255.1:9"  # nobody answers there, not even with a refusal
+SILENT = "10.255.255.1:9"  # a host that sends no response and no refusal
 
 
 @pytest.mark.parametrize(
@@ -293,7 +296,7 @@ def bench_topics(log: "quorumlog.Log") -> list[str]:
     return [name for name in names if name.startswith("quorumlog-bench-")]
 
 
-def test_after_ctrl_c_produce_says_what_is_stored(
+def test_produce_reports_the_stored_records_after_ctrl_c(
     address: str, environment: dict[str, str]
 ) -> None:
     succeed("topics", "create", "cut", environment=environment)
@@ -342,7 +345,7 @@ def test_ctrl_c_ends_a_flush_that_waits_for_a_silent_broker(tmp_path: Path) -> N
                 process.stdin.write(b"second\n")
                 process.stdin.flush()
                 process.stdin.close()
-                process.stdin = None  # for communicate()
+                process.stdin = None  # so that communicate() does not use it
                 process.send_signal(signal.SIGINT)
                 _, report = process.communicate(timeout=WAIT_S)
             assert process.returncode == EXIT_INTERRUPTED
@@ -359,7 +362,7 @@ def test_ctrl_c_ends_a_flush_that_waits_for_a_silent_broker(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The script for bash."""
+    """Return the completion script for bash."""
     path = tmp_path_factory.mktemp("script") / "quorumlog"
     path.write_bytes(succeed("completion", "bash", environment=dict(os.environ)))
     return path
@@ -367,7 +370,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A `quorumlog` of its own name, as a shell finds it."""
+    """Create a `quorumlog` command as a shell finds it."""
     path = tmp_path_factory.mktemp("bin") / "quorumlog"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -m quorumlog.cli "$@"\n')
     path.chmod(0o755)
@@ -408,7 +411,7 @@ def test_bash_completes(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_can_read_its_script(shell: str, environment: dict[str, str]) -> None:
+def test_each_shell_accepts_its_script(shell: str, environment: dict[str, str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     script = succeed("completion", shell, environment=environment)

@@ -1,4 +1,4 @@
-"""A cluster of controllers and brokers on this machine, run by commands as an operator would."""
+"""A cluster of controllers and brokers, operated by commands."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class Operator:
         self.environment = {**os.environ}
 
     def run(self, *arguments: str, code: int = 0) -> Any:
-        """Return what a command prints as JSON; of a refusal the error."""
+        """Return the JSON output of a command, or its error."""
         done = subprocess.run(
             [sys.executable, "-m", "quorumlog.cli", *arguments, "--output", "json"],
             capture_output=True,
@@ -36,7 +36,7 @@ class Operator:
         return json.loads(done.stdout or done.stderr)
 
     def notes_of_cluster(self, *arguments: str) -> str:
-        """Return what a command prints on stderr."""
+        """Return the stderr of a command."""
         command = [sys.executable, "-m", "quorumlog.cli", "cluster", *arguments, *self.folder]
         done = subprocess.run(
             command, check=True, capture_output=True, text=True, env=self.environment
@@ -47,7 +47,7 @@ class Operator:
         return self.run("cluster", *arguments, *self.folder, code=code)
 
     def until(self, condition: Callable[[dict[str, int]], bool]) -> dict[str, int]:
-        """Look at the counts of partitions until they are as wanted."""
+        """Wait until the counts of partitions have these values."""
         end = time.monotonic() + WAIT_S
         while True:
             counts: dict[str, int] = self.run("partitions", "status")["counts"]
@@ -58,7 +58,7 @@ class Operator:
 
 @pytest.fixture(scope="module")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """Of a cluster of one controller, node 1, and three brokers, 2 to 4, in two racks."""
+    """Start a cluster of one controller, node 1, and three brokers, 2 to 4, in two racks."""
     operator = Operator(tmp_path_factory.mktemp("cluster") / "c")
     try:
         up = operator.cluster("up", "--controllers", "1", "--brokers", "3", "--racks", "a,b")
@@ -79,7 +79,7 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
         operator.cluster("down")
 
 
-def test_a_cluster_is_looked_at_moved_and_mended_by_commands(operator: Operator) -> None:
+def test_commands_describe_reassign_and_repair_a_cluster(operator: Operator) -> None:
     made = operator.run("topics", "create", "t", "-p", "3")
     assert [sorted(each["replicas"]) for each in made["partitions"]] == [[2, 3, 4]] * 3
     listed = operator.run("brokers", "list")
@@ -123,7 +123,7 @@ def test_a_cluster_is_looked_at_moved_and_mended_by_commands(operator: Operator)
     assert described["states"] == []
 
 
-def test_records_outlive_the_broker_that_took_them(operator: Operator) -> None:
+def test_records_survive_the_loss_of_their_broker(operator: Operator) -> None:
     operator.run("topics", "create", "u", "--assignments", "3,2")
     command = [sys.executable, "-m", "quorumlog.cli"]
     for number in ("1", "2"):

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def storm(tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    """Run the program, which has namespaces of its own where they are permitted; its report."""
+    """Run the program, in namespaces if they are permitted; return its report."""
     path = tmp_path / "report.json"
     command = [sys.executable, "-m", "tests.cluster.cluster_chaos", "--json", str(path)]
     done = subprocess.run(
@@ -28,7 +28,7 @@ def storm(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 
 
 def held(report: dict[str, Any]) -> None:
-    """What a run that did enough has to say."""
+    """Check the report of a run that made enough progress."""
     assert report["anomalies"] == 0
     assert report["acknowledged"] > 1_000, report
     assert report["handed_out"] > 1_000, report
@@ -36,7 +36,7 @@ def held(report: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
-def test_a_cluster_loses_nothing_while_it_is_hurt(tmp_path: Path) -> None:
+def test_a_cluster_under_faults_loses_no_record(tmp_path: Path) -> None:
     report = storm(tmp_path, "--minutes", "1", "--seed", "1")
     held(report)
     assert len(report["faults"]) >= 4, report
@@ -44,7 +44,7 @@ def test_a_cluster_loses_nothing_while_it_is_hurt(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
-def test_bad_networks_disks_clocks_and_little_memory_lose_nothing(tmp_path: Path) -> None:
+def test_network_disk_clock_and_memory_faults_lose_no_record(tmp_path: Path) -> None:
     kinds = (Kind.LOSS, Kind.DELAY, Kind.DISK, Kind.CLOCK, Kind.MEMORY)
     only = [argument for kind in kinds for argument in ("--only", kind)]
     report = storm(tmp_path, "--minutes", "2", "--seed", "1", *only)
@@ -53,7 +53,7 @@ def test_bad_networks_disks_clocks_and_little_memory_lose_nothing(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_clients_notice_nothing_of_a_rolling_restart(tmp_path: Path) -> None:
+def test_clients_get_no_error_from_a_rolling_restart(tmp_path: Path) -> None:
     report = run_chaos(tmp_path, seconds=5, seed=1, kinds=(Kind.ROLL,))
     held(report)
     assert report["errors"] == {}
@@ -63,7 +63,7 @@ def test_clients_notice_nothing_of_a_rolling_restart(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("shape", ["combined", "apart"])
-def test_ten_minutes_of_every_fault_lose_nothing(tmp_path: Path, shape: str) -> None:
+def test_ten_minutes_of_every_fault_lose_no_record(tmp_path: Path, shape: str) -> None:
     report = storm(tmp_path, "--minutes", "10", "--shape", shape)
     held(report)
     assert len(report["faults"]) + len(report["skipped"]) >= len(KINDS) - 3, report

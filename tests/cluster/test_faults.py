@@ -1,7 +1,7 @@
-"""Real clients against real trouble: a node that is killed, stopped and hung, and bad wires.
+"""Real clients during faults: a node that is killed, stopped and paused, and bad connections.
 
-What every test holds: each record has its outcome in time, what was acknowledged is read back where
-it was, nothing is there that was not sent, and afterwards the same client works.
+Every test checks that each record has its outcome in time, that acknowledged records are read at
+their positions, that no other record is stored, and that the same client works afterwards.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from quorumlog.runtime import Runtime, real
 from quorumlog.testing import Direction, ForwardingProxy
 
 RECORDS = 3_000
-OUTCOME_S = 240.0  # more than any outcome takes here
+OUTCOME_S = 240.0  # more than any outcome takes
 OUTCOME_MS = round(1_000 * OUTCOME_S)
 LIFE_S = 0.7
 HERE = Path(__file__).parent
@@ -48,7 +48,7 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
 
 @contextmanager
 def behind_a_proxy(folder: Path) -> Iterator[tuple[NodeProcess, ForwardingProxy]]:
-    """A node that sends its clients to a proxy in front of it."""
+    """Start a node that advertises a proxy in front of it."""
     with (
         ForwardingProxy("127.0.0.1:1") as proxy,
         NodeProcess(folder / "node", advertised=proxy.address) as running,
@@ -58,7 +58,7 @@ def behind_a_proxy(folder: Path) -> Iterator[tuple[NodeProcess, ForwardingProxy]
 
 
 def read_all(log: quorumlog.Log, topic: str) -> dict[tuple[int, int], bytes]:
-    """Every record's value by (partition, offset)."""
+    """Return every record's value by (partition, offset)."""
     with log.consumer(topic, until_end=True) as consumer:
         return {(record.partition, record.offset): record.value or b"" for record in consumer}
 
@@ -68,10 +68,10 @@ def check(
     delivered: Sequence[tuple[bytes, Delivered]],
     sent: Sequence[bytes],
 ) -> None:
-    """Hold what was acknowledged and sent against what is there."""
+    """Check the stored records against the acknowledged and the sent ones."""
     for value, where in delivered:
         assert stored.get((where.partition, where.offset)) == value, where
-    assert set(stored.values()) <= set(sent), "something is there that nobody sent"
+    assert set(stored.values()) <= set(sent), "a stored value was never sent"
     for partition in {place[0] for place in stored}:
         firsts = list(
             dict.fromkeys(stored[place] for place in sorted(stored) if place[0] == partition)
@@ -83,12 +83,12 @@ def numbered(count: int, name: str = "value") -> list[bytes]:
     return [b"%s %06d" % (name.encode(), number) for number in range(count)]
 
 
-# --- a node that dies, stops and hangs -----------------------------------------------------------
+# --- a node that is killed, stopped and paused ---------------------------------------------------
 
 
 def trouble(node: NodeProcess, is_over: threading.Event) -> None:
-    """Kill, stop and hang it in turn, until the test is over. It lives for at least twice the time
-    that it took to start: a slow machine has something done meanwhile, too."""
+    """Kill, stop and pause the node in turn, until the test is over. It runs for at least twice the
+    time that it took to start, so that a slow machine makes progress too."""
     life_s = LIFE_S
     while True:
         for act in (node.kill, node.stop):
@@ -117,7 +117,7 @@ def troubled(node: NodeProcess) -> Iterator[None]:
         thread.join()
 
 
-def test_blocking_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -> None:
+def test_blocking_clients_survive_kills_stops_and_pauses(node: NodeProcess) -> None:
     values = numbered(RECORDS)
     seen: list[tuple[int, int, bytes]] = []
     is_over = threading.Event()
@@ -161,7 +161,7 @@ def open_calls() -> list[object]:
     ]
 
 
-def test_asyncio_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -> None:
+def test_asyncio_clients_survive_kills_stops_and_pauses(node: NodeProcess) -> None:
     values = numbered(RECORDS)
 
     async def main(runtime: Runtime) -> list[tuple[bytes, Delivered]]:
@@ -188,7 +188,7 @@ def test_asyncio_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -
             end_s = time.monotonic() + OUTCOME_S
             while len(left := asyncio.all_tasks()) > len(before):
                 assert time.monotonic() < end_s, f"left: {left - before}, {open_calls()}"
-                await asyncio.sleep(0.01)  # gRPC's own tasks end a moment later
+                await asyncio.sleep(0.01)  # gRPC's own tasks end a little later
         return delivered
 
     with troubled(node):
@@ -198,7 +198,8 @@ def test_asyncio_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -
 
 
 def slowness(address: str) -> float:
-    """How much longer than a second this machine takes for a client's first calls; 1 at least."""
+    """Return the factor by which a client's first calls take longer than a second here; 1 at
+    least."""
     began_s = time.monotonic()
     with quorumlog.connect(address) as log:
         log.admin.create_topic("first")
@@ -209,7 +210,7 @@ def slowness(address: str) -> float:
 
 
 def sent_in_time(producer: quorumlog.Producer) -> bool:
-    """Send a record, which a slow machine may take longer for than the producer waits."""
+    """Send a record with retries: a slow machine may take longer than the producer waits."""
     try:
         producer.send("t", b"before").result(OUTCOME_S)
     except QuorumlogError:
@@ -217,7 +218,7 @@ def sent_in_time(producer: quorumlog.Producer) -> bool:
     return True
 
 
-def test_a_node_that_hangs_costs_callers_their_deadline_and_no_more(node: NodeProcess) -> None:
+def test_calls_to_a_paused_node_end_at_their_deadline(node: NodeProcess) -> None:
     slow = slowness(node.address)
     with quorumlog.connect(
         node.address, request_timeout_ms=int(300 * slow), call_timeout_ms=int(1_000 * slow)
@@ -244,15 +245,17 @@ def test_a_node_that_hangs_costs_callers_their_deadline_and_no_more(node: NodePr
         assert time.monotonic() - began_s < 6.0 * slow
         with pytest.raises(QuorumlogError):
             producer.flush()
-        assert time.monotonic() - began_s < 12.0 * slow, "an answer under way gets 5 s at least"
+        assert time.monotonic() - began_s < 12.0 * slow, (
+            "flush waits at least 5 s for a pending response"
+        )
         node.resume()
         assert later.result(OUTCOME_S).topic == "t"
         seen = [record.value for record in consumer.poll(timeout_ms=60_000)]
-        assert seen[0] in (b"later", b"lost"), "it goes on where it was"
+        assert seen[0] in (b"later", b"lost"), "it continues at its position"
         producer.close(flush=False)
 
 
-# --- bad wires -----------------------------------------------------------------------------------
+# --- bad connections -----------------------------------------------------------------------------
 
 
 def cut_again_and_again(proxy: ForwardingProxy) -> None:
@@ -291,7 +294,9 @@ def slow_down(proxy: ForwardingProxy) -> None:
     "spoil",
     [cut_again_and_again, tear_messages, hold_for_a_while, refuse_for_a_while, slow_down],
 )
-def test_a_bad_wire_loses_nothing(spoil: Callable[[ForwardingProxy], None], tmp_path: Path) -> None:
+def test_a_bad_connection_loses_no_record(
+    spoil: Callable[[ForwardingProxy], None], tmp_path: Path
+) -> None:
     values = numbered(600)
     with behind_a_proxy(tmp_path) as (_, proxy), quorumlog.connect(proxy.address) as log:
         log.admin.create_topic("t", partitions=2)
@@ -309,11 +314,11 @@ def test_a_bad_wire_loses_nothing(spoil: Callable[[ForwardingProxy], None], tmp_
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-def test_flipped_bits_hang_nothing_and_are_never_taken_for_records(
+def test_flipped_bits_block_no_client_and_add_no_record(
     direction: Direction, tmp_path: Path
 ) -> None:
     """Over plain TCP a flipped bit may turn one valid request into another; the batch's checksum
-    covers what is inside of it."""
+    protects its content."""
     values = numbered(300)
     with behind_a_proxy(tmp_path) as (node, proxy):
         with quorumlog.connect(proxy.address, call_timeout_ms=60_000) as log:
@@ -329,13 +334,13 @@ def test_flipped_bits_hang_nothing_and_are_never_taken_for_records(
             assert all(isinstance(each, QuorumlogError | None) for each in failures)
             proxy.corrupt(direction, chunks=0)
             producer.close()
-            with log.producer(linger_ms=0) as patient:  # a flipped length makes a wire fall silent
+            with log.producer(linger_ms=0) as patient:
                 assert patient.send("t", values[-1]).result(OUTCOME_S).topic == "t"
         with quorumlog.connect(node.address) as log:
             assert set(read_all(log, "t").values()) <= set(values)
 
 
-def test_a_port_that_wants_tls_is_named_as_such(tmp_path: Path) -> None:
+def test_a_plain_connection_to_a_tls_port_names_the_cause(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
     command += ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate)]
@@ -361,7 +366,7 @@ def test_a_port_that_wants_tls_is_named_as_such(tmp_path: Path) -> None:
 
     sentence = real.run(main)
     assert "TLS" in sentence
-    assert "gRPC" in sentence, "it says what to give instead"
+    assert "gRPC" in sentence, "the message has the remedy"
 
 
 # --- Ctrl-C --------------------------------------------------------------------------------------
@@ -393,12 +398,12 @@ def test_ctrl_c_ends_every_blocking_call_at_once(call: str, node: NodeProcess) -
     assert program.stdout is not None
     try:
         assert program.stdout.readline() == "ready\n", program.communicate()[1]
-        start_s = time.monotonic() - started_s  # of Python and clients, on this machine
+        start_s = time.monotonic() - started_s  # of Python and the clients
         node.pause()
         program.stdin.write("\n")
         program.stdin.flush()
         assert program.stdout.readline() == "calling\n"
-        time.sleep(0.5)  # it is in the call then, or about to be: Ctrl-C ends both
+        time.sleep(0.5)  # the program is in the call or about to enter it: Ctrl-C ends both
         program.send_signal(signal.SIGINT)
         began_s = time.monotonic()
         said, complaint = program.communicate(timeout=OUTCOME_S)
@@ -406,7 +411,9 @@ def test_ctrl_c_ends_every_blocking_call_at_once(call: str, node: NodeProcess) -
         assert said.splitlines()[-1] == "closed", (said, complaint)
         assert program.returncode == 0, complaint
         assert "Traceback" not in complaint, complaint
-        assert time.monotonic() - began_s < max(10.0, 2 * start_s), "no time-out was waited for"
+        assert time.monotonic() - began_s < max(10.0, 2 * start_s), (
+            "the program waited for a timeout"
+        )
     finally:
         program.kill()
         program.communicate()

@@ -1,5 +1,5 @@
-"""A group in real processes: whoever comes, goes, dies or fails, every partition has one owner at a
-time, and every record is worked on."""
+"""Consumer groups in real processes: under joins, leaves, kills and failovers every partition has
+one owner at a time, and every record is processed."""
 
 from pathlib import Path
 

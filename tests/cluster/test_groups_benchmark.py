@@ -1,4 +1,4 @@
-"""Parts of the benchmark of groups once, tiny: that they run, not what they say."""
+"""Parts of the benchmark of groups run once, with small amounts."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ TOP = Path(__file__).parents[2]
 
 
 def ran(part: str, tmp_path: Path) -> list[str]:
-    """The lines that a part prints, of our system alone."""
+    """Return the lines that a part prints for quorumlog alone."""
     command = [sys.executable, "-m", "benchmarks.groups", "--quick", "--only", part]
     process = subprocess.run(
         [*command, "--systems", "quorumlog", "--dir", str(tmp_path)],
@@ -25,7 +25,7 @@ def ran(part: str, tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_rebalance_is_a_row_an_event_and_protocol(tmp_path: Path) -> None:
+def test_rebalances_print_a_row_for_each_event_and_protocol(tmp_path: Path) -> None:
     lines = ran("rebalance", tmp_path)
     assert [line.split()[1] for line in lines] == ["classic"] * 3 + ["KIP-848"] * 3
 
@@ -37,12 +37,12 @@ def test_every_request_has_a_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_members_at_rest_are_a_row_a_protocol(tmp_path: Path) -> None:
+def test_idle_members_print_a_row_for_each_protocol(tmp_path: Path) -> None:
     assert ["of a core" in line for line in ran("idle", tmp_path)] == [True, True]
 
 
 @pytest.mark.long
-def test_a_kill_of_a_coordinator_is_a_line(tmp_path: Path) -> None:
+def test_a_kill_of_a_coordinator_prints_a_line(tmp_path: Path) -> None:
     assert "kill of broker" in ran("failover", tmp_path)[0]
 
 

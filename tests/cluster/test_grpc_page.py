@@ -1,4 +1,4 @@
-"""docs/grpc.md is run: its session against a real node, its command lines as the same requests."""
+"""The programs and commands of docs/grpc.md run against a real node."""
 
 import json
 import os
@@ -21,14 +21,14 @@ from quorumlog.testing import Broker
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "grpc.md").read_text()
-ADDRESS = "127.0.0.1:9094"  # as the page and the README write it
+ADDRESS = "127.0.0.1:9094"  # as in the page and the README
 WAIT_S = 240
 DESCRIPTORS = descriptor_pool.Default()
 COMMAND = re.compile(rf"^grpcurl -plaintext -d '(.+)' {re.escape(ADDRESS)} (\S+)$", re.MULTILINE)
 ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (-?\d+) \| ([A-Z_]+) \| (yes|no) \|", re.MULTILINE)
 
 
-# What a client never meets in an answer of its own call, and where it is met.
+# Errors that a client never gets in a response to its own call, and their places.
 NOT_ANSWERED = {
     "for clients of other brokers": {
         "DUPLICATE_SEQUENCE_NUMBER",
@@ -70,12 +70,12 @@ NOT_ANSWERED = {
 
 
 def block(language: str, title: str) -> str:
-    """The first block in a language below a title."""
+    """Return the first block of a language below a title."""
     return PAGE.partition(f"\n## {title}\n")[2].partition(f"```{language}\n")[2].partition("```")[0]
 
 
 def printed(title: str) -> str:
-    """What the page says that a title's program prints."""
+    """Return the documented output of a title's program."""
     below = PAGE.partition(f"\n## {title}\n")[2].partition("It prints:\n\n```text\n")[2]
     return below.partition("```")[0]
 
@@ -85,20 +85,20 @@ STUBS = "With generated stubs, in Python"
 
 
 def commands() -> list[tuple[str, object]]:
-    """(path, request) of every call on the command line, on the page and in the README."""
+    """Return (path, request) of every grpcurl call in the page and the README."""
     text = PAGE + (ROOT / "README.md").read_text()
     return [(path, json.loads(request)) for request, path in COMMAND.findall(text)]
 
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """The gRPC address of a broker."""
+    """Start a broker and return its gRPC address."""
     with Broker() as broker:
         yield broker.grpc
 
 
 def play(code: str, address: str, *options: str, **environment: str) -> str:
-    """What a program of the page prints when the node is at `address`."""
+    """Run a program of the page against the node at `address`; return its output."""
     finished = subprocess.run(
         [sys.executable, *options, "-c", code.replace(ADDRESS, address)],
         env={**os.environ, **environment},
@@ -112,13 +112,13 @@ def play(code: str, address: str, *options: str, **environment: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_session_of_the_page_prints_what_the_page_says(address: str) -> None:
+def test_the_session_prints_the_documented_output(address: str) -> None:
     assert play(block("python", REFLECTION), address) == printed(REFLECTION)
 
 
 @pytest.mark.slow
-def test_stubs_are_generated_and_do_as_the_page_says(address: str, tmp_path: Path) -> None:
-    """Away from this package, whose name the generated one has."""
+def test_the_program_with_stubs_prints_the_documented_output(address: str, tmp_path: Path) -> None:
+    """The stubs are generated in another folder, as their package has the same name as this one."""
     command = block("text", STUBS).split()
     assert command[:2] == ["python", "-m"]
     command[0], command[command.index("proto")] = sys.executable, str(ROOT / "proto")
@@ -129,10 +129,10 @@ def test_stubs_are_generated_and_do_as_the_page_says(address: str, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_every_request_of_a_command_line_is_answered(address: str) -> None:
-    """With the requests' JSON as it stands there; each must succeed, in its results too."""
+def test_every_documented_grpcurl_call_succeeds(address: str) -> None:
+    """Each request must succeed with its documented JSON, and so must its results."""
     asked = commands()
-    assert len(asked) >= 5, "the pages show calls"
+    assert len(asked) >= 5, "no call was found"
     code = block("python", REFLECTION) + (
         f"\nprint('---')\nfor path, request in {asked!r}:\n"
         "    answers = call(path, request)\n"
@@ -142,14 +142,14 @@ def test_every_request_of_a_command_line_is_answered(address: str) -> None:
     assert play(code, address).partition("---\n")[2].split() == [path for path, _ in asked]
 
 
-def test_every_call_is_explained() -> None:
+def test_every_call_is_documented() -> None:
     for service in ("Log", "Admin", "StagedCommits"):
         for method in DESCRIPTORS.FindServiceByName(f"quorumlog.v1.{service}").methods:
             names = (f"**{method.name}**", f"`{method.name}` is described and not served")
             assert any(name in PAGE for name in names), method.name
 
 
-def test_the_page_lists_errors_as_the_table_has_them() -> None:
+def test_the_page_lists_the_errors_of_the_table() -> None:
     rows = ERROR_ROW.findall(PAGE)
     listed = [name for name, *_ in rows]
     assert len(set(listed)) == len(listed)

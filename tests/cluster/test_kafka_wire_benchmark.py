@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def ran(part: str, tmp_path: Path, *arguments: str) -> list[str]:
-    """Return the lines that a part prints for ours."""
+    """Return the lines that a part prints for quorumlog."""
     command = [sys.executable, "-m", "benchmarks.kafka_wire", "--quick", "--only", part]
     process = subprocess.run(
         [*command, "--systems", "quorum,receive", "--dir", str(tmp_path), *arguments],
@@ -36,7 +36,7 @@ def rows(lines: list[str], system: str = "quorumlog  ") -> list[str]:
 
 
 @pytest.mark.long
-def test_one_broker_has_a_row_a_direction(tmp_path: Path) -> None:
+def test_one_broker_prints_a_row_for_each_direction(tmp_path: Path) -> None:
     lines = ran("throughput", tmp_path, "--workload", "100 B, 16 KB")
     assert [line.split()[1] for line in rows(lines)] == ["produce", "fetch"]
     assert len(rows(lines, "quorumlog, fsync")) == 2
@@ -44,29 +44,29 @@ def test_one_broker_has_a_row_a_direction(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_three_brokers_have_a_row_a_direction(tmp_path: Path) -> None:
+def test_three_brokers_print_a_row_for_each_direction(tmp_path: Path) -> None:
     lines = ran("replicas", tmp_path, "--workload", "100 B, 16 KB")
     assert [line.split()[1] for line in rows(lines)] == ["produce", "fetch"]
 
 
 @pytest.mark.long
-def test_waits_have_a_row_a_rate(tmp_path: Path) -> None:
+def test_waits_print_a_row_for_each_rate(tmp_path: Path) -> None:
     assert len(rows(ran("latency", tmp_path))) == 3
 
 
 @pytest.mark.long
-def test_a_start_is_a_row(tmp_path: Path) -> None:
+def test_a_start_prints_a_row(tmp_path: Path) -> None:
     assert len(rows(ran("starts", tmp_path))) == 2
 
 
 @pytest.mark.long
-def test_new_connections_have_a_row_a_kind(tmp_path: Path) -> None:
+def test_new_connections_print_a_row_for_each_kind(tmp_path: Path) -> None:
     found = [line.split()[1] for line in rows(ran("logins", tmp_path))]
     assert found == ["handshakes", "logins", "storm"]
 
 
 @pytest.mark.long
-def test_authorization_is_a_row_a_node(tmp_path: Path) -> None:
+def test_authorization_prints_a_row_for_each_node(tmp_path: Path) -> None:
     lines = ran("authorization", tmp_path)
     assert len(rows(lines, "with the authorizer")) == 1
     assert len(rows(lines, "without")) == 1

@@ -1,8 +1,8 @@
-"""kill -9 of a real server process in the middle of appends: nothing acknowledged is lost or moved.
+"""kill -9 of a server process in the middle of appends: no acknowledged record is lost or moved.
 
-One run of 100,000 records with unique values, killed at ten drawn points while requests are in
-flight. What was in flight is never sent again, so a value may be missing only if it was not
-acknowledged, and none may be there twice.
+One run of 100,000 records with unique values, killed at ten random points while requests are in
+flight. Requests in flight are not repeated: only unacknowledged values may be missing, and no value
+is stored twice.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ sys.exit(dev(DevOptions(data_dir=sys.argv[1], grpc_port=0, controller_port=0), a
 
 @contextmanager
 def server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """Start a node process; give it and its gRPC address; leave nothing of it behind."""
+    """Start a node process; yield it and its gRPC address; kill it at the end."""
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER, str(folder)], stdout=subprocess.PIPE, text=True
     )
@@ -58,7 +58,7 @@ def server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 
 class Run:
-    """What was sent and what was acknowledged, over all lives of the server."""
+    """The sent and the acknowledged batches, over all starts of the server."""
 
     def __init__(self, seed: int) -> None:
         self.sent = 0  # batches; batch n holds the values n * RECORDS_A_BATCH ...
@@ -75,8 +75,8 @@ class Run:
     async def produce(
         self, runtime: Runtime, channel: Channel, until: int, then: Callable[[], None] | None
     ) -> None:
-        """Send up to batch `until`, INFLIGHT under way; `then` is called at once after that one,
-        and sending goes on until the connection breaks."""
+        """Send up to batch `until` with INFLIGHT requests; call `then` immediately after that one,
+        and send until the connection breaks."""
         stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
         window = asyncio.Semaphore(INFLIGHT)
 
@@ -122,7 +122,7 @@ async def read_all(channel: Channel, topic: str) -> dict[int, bytes | None]:
 
 
 def live(run: Run, folder: Path, *, until: int, kill: bool) -> None:
-    """One life of the server: produce up to batch `until`, then kill it or check everything."""
+    """Run the server once: produce up to batch `until`, then kill it or check everything."""
 
     async def main(runtime: Runtime) -> None:
         channel = runtime.network.channel(address)
@@ -149,7 +149,7 @@ def live(run: Run, folder: Path, *, until: int, kill: bool) -> None:
 async def check(run: Run, channel: Channel) -> None:
     for topic in TOPICS:
         found = await read_all(channel, topic)
-        assert len(set(found.values())) == len(found), f"{topic}: a value is there twice"
+        assert len(set(found.values())) == len(found), f"{topic}: a value is stored twice"
         for (where, base_offset), number in run.acknowledged.items():
             if where != topic:
                 continue
@@ -161,7 +161,7 @@ async def check(run: Run, channel: Channel) -> None:
 
 
 def prove(folder: Path) -> None:
-    """Nothing in the directory of a killed node contradicts anything else in it."""
+    """Check the directory of a killed node."""
     report = check_files(RealFiles(), str(folder))
     found = [finding.as_dict() for finding in report.all_findings()]
     assert report.is_ok, found
@@ -170,7 +170,7 @@ def prove(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_acknowledged_record_is_where_it_was_acknowledged(tmp_path: Path) -> None:
+def test_every_acknowledged_record_is_at_its_offset(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     run = Run(seed)
@@ -181,4 +181,4 @@ def test_every_acknowledged_record_is_where_it_was_acknowledged(tmp_path: Path) 
     assert run.sent >= run.batches
     unknown = run.sent - len(run.acknowledged)
     print(f"{len(run.acknowledged)} batches acknowledged, {unknown} with unknown outcome")
-    assert unknown <= KILLS * (INFLIGHT + 1), "more was lost than could be in flight"
+    assert unknown <= KILLS * (INFLIGHT + 1), "more records were lost than were in flight"

@@ -9,7 +9,7 @@ from .mirror_soak import soak
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_copies_are_right_after_kills_on_both_sides(tmp_path: Path) -> None:
+def test_copies_are_equal_after_kills_of_both_sides(tmp_path: Path) -> None:
     seen = soak(tmp_path, seconds=8, seed=3, pause_s=1.5)
     assert seen.problems == []
     assert len(seen.kills) == 3, seen.kills

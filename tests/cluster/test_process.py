@@ -1,4 +1,4 @@
-"""A real node process: its ready line, its orderly stop, and what it says when it cannot start."""
+"""A node process: its ready line, its orderly stop, and the errors of a failed start."""
 
 import json
 import os
@@ -67,11 +67,11 @@ class Process:
         return answer
 
     def complaint(self) -> str:
-        """Wait for the end of the process and return what it said on stderr."""
+        """Wait for the end of the process and return its stderr."""
         return self._process.communicate(timeout=DEADLINE_S)[1]
 
     def refusal(self) -> str:
-        """Wait for a refused start; return its one sentence."""
+        """Wait for a failed start; return its error line."""
         out, error = self._process.communicate(timeout=DEADLINE_S)
         assert self._process.returncode == 1, (self._process.returncode, out, error)
         assert out == ""
@@ -84,13 +84,13 @@ class Process:
         self._process.send_signal(number)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Signal it and return its exit code."""
+        """Send a signal, wait, and return the exit code."""
         self.send(number)
         self._process.communicate(timeout=DEADLINE_S)
         return self._process.returncode
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Kill the process and close its pipes."""
         self._process.kill()
         self._process.communicate()
 
@@ -148,7 +148,7 @@ def fetch_again(address: str) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_orderly_stop_leaves_the_clean_marker_and_keeps_what_was_taken(
+def test_an_orderly_stop_leaves_the_clean_marker_and_keeps_the_records(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     folder = tmp_path / "data"
@@ -182,7 +182,7 @@ def test_a_kill_leaves_no_marker_and_the_next_start_recovers(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_second_process_on_the_directory_is_refused_and_the_first_goes_on(
+def test_a_second_process_on_the_directory_is_refused_and_the_first_continues(
     tmp_path: Path,
 ) -> None:
     with dev(tmp_path / "data") as first:
@@ -196,9 +196,7 @@ def test_a_second_process_on_the_directory_is_refused_and_the_first_goes_on(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["grpc", "controller"])
-def test_a_port_in_use_is_refused_and_leaves_a_directory_that_opens(
-    tmp_path: Path, which: str
-) -> None:
+def test_a_port_in_use_is_refused_and_leaves_a_valid_directory(tmp_path: Path, which: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -266,7 +264,7 @@ def test_a_server_needs_a_formatted_directory_of_its_own_cluster(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_dev_does_not_listen_where_clients_could_not_be_sent(tmp_path: Path) -> None:
+def test_dev_rejects_a_listener_that_it_cannot_advertise(tmp_path: Path) -> None:
     code = DEV.replace("data_dir=sys.argv[1]", 'data_dir=sys.argv[1], host="0.0.0.0"')
     with process(code, str(tmp_path / "data"), "0", "0") as running:
         assert "0.0.0.0: every interface cannot be advertised" in running.refusal()
@@ -274,7 +272,7 @@ def test_dev_does_not_listen_where_clients_could_not_be_sent(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_wrong_setting_is_one_sentence(tmp_path: Path) -> None:
+def test_a_wrong_setting_prints_one_line(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(settings(tmp_path / "data") + 'listener.grpc = "127.0.0.1:1"\n')
     with process(SERVE, str(file)) as running:
@@ -285,7 +283,7 @@ def test_a_wrong_setting_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_up_to_its_ready_line_a_node_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_a_node_imports_no_heavy_module_before_its_ready_line(tmp_path: Path) -> None:
     code = DEV.replace(
         "sys.exit(",
         "import atexit\n"

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes a node and evaluates all rules and queries of the dashboard."""
+"""Prometheus scrapes a node and evaluates all rules and queries of the dashboard."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ class Prometheus:
         self._address = address
 
     def get(self, path: str, **parameters: str) -> Any:
-        """Return the data of an answer; raises AssertionError for an error."""
+        """Return the data of a response. Raise AssertionError for an error."""
         query = urllib.parse.urlencode(parameters)
         try:
             with urllib.request.urlopen(f"http://{self._address}{path}?{query}") as answer:
@@ -52,7 +52,7 @@ class Prometheus:
         return found
 
     def wait_for(self, expression: str) -> None:
-        """Return once a query has a result."""
+        """Wait until a query has a result."""
         end = time.monotonic() + WAIT_S
         while True:
             try:
@@ -66,7 +66,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A process with the rules that scrapes a node with a topic and some records."""
+    """Start Prometheus with the rules; it scrapes a node with a topic and some records."""
     folder = tmp_path_factory.mktemp("prometheus")
     (folder / "quorumlog.rules.yml").write_text(rules_file())
     binary = program("prometheus")
@@ -96,7 +96,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
                 process.wait(WAIT_S)
 
 
-def test_every_query_of_the_dashboard_is_answered(prometheus: Prometheus) -> None:
+def test_every_query_of_the_dashboard_has_a_result(prometheus: Prometheus) -> None:
     empty = []
     for query in QUERIES:
         expression = query
@@ -104,7 +104,7 @@ def test_every_query_of_the_dashboard_is_answered(prometheus: Prometheus) -> Non
             expression = expression.replace(name, value)
         if not prometheus.values(expression):
             empty.append(expression)
-    # Series that one node at rest with a single replica does not have.
+    # Series that an idle node with a single replica does not have.
     of_clients = ("kafka_request", "kafka_errors", "quota_throttles", "waited")
     of_others = ("follower_lag", "raft_silence", "abort")
     absent = (*of_clients, *of_others)

@@ -1,7 +1,7 @@
-"""A quorum of real processes, changed online by the command line while clients put load on it.
+"""A quorum of real processes, changed online by commands while clients put load on it.
 
-The commands run in this process, as a test of their starts would take longer than what they do; one
-of them runs as people run it, and is interrupted.
+The commands run in this process, since a process start takes longer than a command; one of them
+runs as a process, and is interrupted.
 """
 
 import json
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 WAIT_S = 120.0
 LOOK_S = 0.01
-LOAD = 50  # answers that show that the quorum serves
+LOAD = 50  # responses that show that the quorum serves
 SETTINGS = ("--set", "controller.election.timeout.ms=600")
 
 
@@ -46,7 +46,7 @@ class Cluster:
         return found
 
     def run(self, *arguments: str) -> str:
-        """Run a command of the cluster or of the quorum; give what it prints."""
+        """Run a command of the cluster or of the quorum; return its output."""
         done = self.attempt(*arguments)
         assert done.exit_code == 0, f"{arguments}: {done.output}{self.complaints()}"
         return done.stdout
@@ -57,15 +57,15 @@ class Cluster:
         return CliRunner().invoke(app, [*arguments, *place], env=environment)
 
     def interrupt_up(self) -> str:
-        """Run `cluster up` in a process, press Ctrl-C once all nodes are started, and give what it
-        says."""
+        """Run `cluster up` in a process, press Ctrl-C once all nodes are started, and return its
+        output."""
         command = [sys.executable, "-m", "quorumlog.cli", "cluster", "up", *SETTINGS]
         command += ["--data-dir", str(self.folder)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             end = time.monotonic() + WAIT_S
             while not (rows := self.state()["nodes"]) or any(not row["process"] for row in rows):
-                assert process.poll() is None, "it ended by itself"
-                assert time.monotonic() < end, "it starts no nodes"
+                assert process.poll() is None, "the command has ended"
+                assert time.monotonic() < end, "the command starts no nodes"
                 time.sleep(LOOK_S)
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=WAIT_S)
@@ -81,8 +81,8 @@ class Cluster:
         return [node["controller"] for node in self.state()["nodes"]]
 
     def status(self) -> dict[str, Any]:
-        """What is told of the nodes once each that runs has answered: one that stands still for a
-        moment is silent."""
+        """Return the status once every running node has responded: a node that is briefly blocked
+        is silent."""
         end = time.monotonic() + WAIT_S
         while True:
             found: dict[str, Any] = json.loads(self.run("cluster", "status", "-o", "json"))
@@ -91,12 +91,13 @@ class Cluster:
             assert time.monotonic() < end, found
 
     def nodes(self) -> dict[int, str]:
-        """State by node."""
+        """Return the state of each node."""
         return {node["id"]: node["state"] for node in self.status()["nodes"]}
 
     def quorum(self, *, observed: Collection[int | None] = ()) -> Quorum:
-        """Ask until the leader answers, and has heard from those `observed`: a node that knows of
-        no leader tells what it knows itself, and a new leader has heard from nobody yet."""
+        """Describe the quorum once the leader responds and has heartbeats from the observers
+        `observed`. A node without a leader returns its own view, and a new leader has no observers
+        yet."""
         end = time.monotonic() + WAIT_S
         with quorumlog.connect(",".join(self.controllers())) as log:
             while True:
@@ -111,7 +112,7 @@ class Cluster:
         return QuorumLoad(self.state()["cluster_id"], self.controllers())
 
     def prove(self) -> None:
-        """Stop all, and prove what lies on every disk."""
+        """Stop all nodes, and check their directories."""
         self.run("cluster", "down")
         for node in self.state()["nodes"]:
             folder = self.folder / f"node-{node['id']}" / "data"
@@ -124,7 +125,7 @@ class Cluster:
 
 
 def end(cluster: Cluster) -> None:
-    """Whatever became of it, no process is left, also where the commands do not work."""
+    """Kill all node processes, even if the commands do not work."""
     for node in cluster.state()["nodes"]:
         if (process := node["process"]) is not None:
             send(ProcessIdentity(process["pid"], process["start"]), signal.SIGKILL)
@@ -132,7 +133,7 @@ def end(cluster: Cluster) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """No cluster yet."""
+    """Return a cluster that is not started."""
     made = Cluster(tmp_path / "cluster")
     try:
         yield made
@@ -142,8 +143,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def voters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Controllers that all vote, three at first: what a test does to them, it also mends. What is
-    on their disks in the end is proved whole."""
+    """Start three controllers for all tests: each test reverses its changes. At the end their
+    directories are checked."""
     made = Cluster(tmp_path_factory.mktemp("voters") / "cluster")
     try:
         made.up("--controllers", "3")
@@ -154,7 +155,7 @@ def voters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def ids(quorum: Quorum) -> list[int]:
-    """Who votes."""
+    """Return the ids of the voters."""
     return [each.id for each in quorum.voters]
 
 
@@ -197,7 +198,7 @@ def test_a_node_whose_disk_was_wiped_is_replaced_under_load(voters: Cluster) -> 
         disks = [each.directory_id for each in quorum.voters]
         assert new.directory_id in disks
         assert old.directory_id not in disks
-        # The old disk stays listed until it was silent for a while: nobody said that it is gone.
+        # The old disk stays listed until it was silent for a while: its removal was not reported.
         assert {each.directory_id for each in quorum.observers} <= {old.directory_id}
     load.check()
 
@@ -215,7 +216,7 @@ def test_a_fourth_and_a_fifth_voter_are_added_under_load(voters: Cluster) -> Non
         assert ids(quorum) == [1, 2, 3, 4, 5]
         away = next(number for number in (1, 2, 3) if number != quorum.leader)
         load.addresses[:] = voters.controllers()
-        two = (str(quorum.leader), str(away))  # five carry on without any two
+        two = (str(quorum.leader), str(away))  # a quorum of five works without any two
         for number in two:
             voters.run("cluster", "pause", number)
         load.wait_for(LOAD)
@@ -228,19 +229,19 @@ def test_a_fourth_and_a_fifth_voter_are_added_under_load(voters: Cluster) -> Non
 # --- the processes -------------------------------------------------------------------------------
 
 
-def test_nodes_are_killed_started_paused_and_resumed(cluster: Cluster) -> None:
+def test_commands_kill_start_pause_and_resume_nodes(cluster: Cluster) -> None:
     said = cluster.interrupt_up()  # three nodes with both roles
     assert "`quorumlog cluster down` stops them" in said
     started = [node["process"]["pid"] for node in cluster.state()["nodes"]]
     reply = cluster.up()
     assert cluster.nodes() == {1: "running", 2: "running", 3: "running"}
-    assert [node["pid"] for node in reply["nodes"]] == started, "they ran all the time"
+    assert [node["pid"] for node in reply["nodes"]] == started, "the nodes kept running"
     assert all(node["roles"] == ["controller", "broker"] for node in reply["nodes"])
     cluster.run("cluster", "kill", "1")
     paused = json.loads(cluster.run("cluster", "pause", "2", "-o", "json"))
     reply = json.loads(cluster.run("cluster", "status", "-o", "json"))
     for said in (paused, reply):
-        said["nodes"][2].pop("state")  # it is alone now, and finds that out in between
+        said["nodes"][2].pop("state")  # it is alone now, and detects that between the two outputs
     assert paused == reply
     assert cluster.nodes() == {1: "down", 2: "paused", 3: "running"}
     refused = cluster.attempt("cluster", "kill", "1")
@@ -252,14 +253,14 @@ def test_nodes_are_killed_started_paused_and_resumed(cluster: Cluster) -> None:
     again = cluster.up()
     ports = [(node["grpc"], node["controller"]) for node in reply["nodes"]]
     assert [(node["grpc"], node["controller"]) for node in again["nodes"]] == ports
-    assert again["nodes"][2]["pid"] == reply["nodes"][2]["pid"], "it ran all the time"
+    assert again["nodes"][2]["pid"] == reply["nodes"][2]["pid"], "the node kept running"
     cluster.run("cluster", "pause", "3")
     down = json.loads(cluster.run("cluster", "down", "-o", "json"))
     assert [(node["state"], node["pid"]) for node in down["nodes"]] == [("down", None)] * 3
 
 
-def test_a_stale_state_file_harms_nobody(cluster: Cluster) -> None:
-    """After the machine was switched off its ids belong to others."""
+def test_a_stale_state_file_ends_no_foreign_process(cluster: Cluster) -> None:
+    """After a restart of the machine its process ids belong to other processes."""
     form(new_cluster(str(cluster.folder), Shape(controllers=1)))
     state = cluster.state()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
@@ -270,11 +271,11 @@ def test_a_stale_state_file_harms_nobody(cluster: Cluster) -> None:
         cluster.run("cluster", "down")
         cluster.up()
         assert cluster.nodes() == {1: "running"}
-        assert stranger.poll() is None, "a process that was not ours was ended"
+        assert stranger.poll() is None, "a foreign process was killed"
         stranger.kill()
 
 
-def test_a_node_that_cannot_start_says_why(cluster: Cluster) -> None:
+def test_a_node_that_cannot_start_reports_the_reason(cluster: Cluster) -> None:
     form(new_cluster(str(cluster.folder), Shape(controllers=1)))
     properties = cluster.folder / "node-1" / "data" / "meta.properties"
     properties.write_text(properties.read_text().replace("node.id=1", "node.id=2"))

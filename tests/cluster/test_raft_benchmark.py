@@ -1,4 +1,4 @@
-"""Each row of the benchmark of consensus once, tiny: that it runs, not what it says."""
+"""Each row of the benchmark of consensus is measured once, with small amounts."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ TOP = Path(__file__).parents[2]
 
 
 def ran(module: str, *arguments: str) -> list[str]:
-    """The lines that a benchmark prints."""
+    """Return the lines that a benchmark prints."""
     process = subprocess.run(
         [sys.executable, "-m", module, "--quick", *arguments],
         cwd=TOP,
@@ -27,12 +27,12 @@ def ran(module: str, *arguments: str) -> list[str]:
 
 
 def rows(system: str, tmp_path: Path) -> list[str]:
-    """The rows that a system gets."""
+    """Return the rows of a system."""
     return ran("benchmarks.raft", "--only", system, "--no-failover", "--dir", str(tmp_path))
 
 
 @pytest.mark.slow
-def test_quorumlog_has_its_rows(tmp_path: Path) -> None:
+def test_quorumlog_has_all_rows(tmp_path: Path) -> None:
     found = rows("quorumlog", tmp_path)
     assert [line.split()[0] for line in found] == ["quorumlog"] * 5
     assert sum("stream" in line for line in found) == 3
@@ -40,22 +40,22 @@ def test_quorumlog_has_its_rows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["kill -9, halved time-outs", "SIGTERM, default time-outs"])
-def test_a_failover_is_a_row(case: str, tmp_path: Path) -> None:
+def test_a_failover_prints_a_row(case: str, tmp_path: Path) -> None:
     (line,) = ran("benchmarks.raft.failover", "--only", case, "--dir", str(tmp_path))
     assert line.startswith(case)
     assert " median " in line
 
 
 @pytest.mark.slow
-def test_etcd_has_its_rows(tmp_path: Path) -> None:
+def test_etcd_has_all_rows(tmp_path: Path) -> None:
     if not os.environ.get("ETCD") and not shutil.which("etcd"):
-        pytest.skip("etcd is not here: apt install etcd-server")
+        pytest.skip("etcd is not installed: apt install etcd-server")
     assert [line.split("  ")[0] for line in rows("etcd", tmp_path)] == ["etcd"] * 2
 
 
 @pytest.mark.slow
-def test_pysyncobj_has_its_rows(tmp_path: Path) -> None:
+def test_pysyncobj_has_all_rows(tmp_path: Path) -> None:
     if importlib.util.find_spec("pysyncobj") is None:
-        pytest.skip("PySyncObj is not here: pip install pysyncobj")
+        pytest.skip("PySyncObj is not installed: pip install pysyncobj")
     system = "PySyncObj, journal file"
     assert [line.split("  ")[0] for line in rows(system, tmp_path)] == [system] * 4

@@ -25,8 +25,8 @@ from quorumlog.storage.inspect.directory_check import check
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
 OLD = "307f1b05ec91ec01801b71b07fcf17df97441e87"
-"""The oldest commit with the formats of metadata, storage and calls between nodes that the next
-release has. Once there is a release, it is the last one's."""
+"""The oldest commit with the same formats of metadata, storage and calls between nodes as the next
+release. Once there is a release, use the last one's."""
 
 ROOT = Path(__file__).parents[2]
 CLIENT = Path(__file__).with_name("upgrade_client.py")
@@ -41,7 +41,7 @@ PAUSE_MS_MAX = 2_000
 
 
 def environment_of(folder: Path, source: Path) -> Environment:
-    """Build a wheel and install it beside the packages of this environment."""
+    """Build a wheel and install it beside the packages of this environment; return its folder."""
     build(source, folder / "dist", "--wheel")
     (wheel,) = folder.glob("dist/*.whl")
     made = install(wheel, folder / "venv", dependencies=False)
@@ -55,7 +55,7 @@ def environment_of(folder: Path, source: Path) -> Environment:
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """The old release, from the history of this repository."""
+    """Return the environment of the old release, from the history of this repository."""
     known = ["git", "cat-file", "-e", f"{OLD}^{{commit}}"]
     if subprocess.run(known, cwd=ROOT, capture_output=True, check=False).returncode:
         pytest.skip(f"no history with {OLD[:8]}")
@@ -69,7 +69,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="module")
 def new(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """The working tree."""
+    """Return the environment of the working tree."""
     folder = tmp_path_factory.mktemp("new")
     copy_repository(folder / "source")
     return environment_of(folder, folder / "source")
@@ -119,12 +119,12 @@ class Cluster:
 
     @property
     def grpc(self) -> str:
-        """The addresses for clients of gRPC."""
+        """Return the addresses for clients of gRPC."""
         return ",".join(node.address for node in self.nodes.values())
 
     @property
     def kafka(self) -> str:
-        """The addresses for clients of Kafka's protocol."""
+        """Return the addresses for clients of the Kafka protocol."""
         return ",".join(self._kafka.values())
 
     def roll(self, release: Environment, clients: "list[Client]") -> None:
@@ -152,7 +152,7 @@ class Cluster:
 
 
 class Client:
-    """The process of a client of a release."""
+    """The process of a client of one release."""
 
     def __init__(self, folder: Path, release: Environment, kind: str, bootstrap: str) -> None:
         self.topic = folder.name
@@ -181,7 +181,7 @@ class Client:
         self._lines.put("")
 
     def wait_for_progress(self) -> None:
-        """Return once more records were acknowledged and read."""
+        """Wait until more records were acknowledged and read."""
         goal = self.seen + RECORDS
         while self.seen < goal:
             try:
@@ -202,7 +202,6 @@ class Client:
         return found
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -213,7 +212,7 @@ class Client:
 
 @pytest.fixture
 def clients() -> Iterator[ExitStack]:
-    """Ends the processes of clients."""
+    """Yield a list of clients, and kill their processes at the end."""
     with ExitStack() as stack:
         yield stack
 
@@ -237,7 +236,7 @@ def finalize(bootstrap: str) -> dict[str, int]:
 # --- the test ------------------------------------------------------------------------------------
 
 
-def test_clients_notice_neither_an_upgrade_nor_a_downgrade(
+def test_clients_get_no_error_from_upgrades_and_downgrades(
     old: Environment, new: Environment, tmp_path: Path, clients: ExitStack
 ) -> None:
     with Cluster(tmp_path, old) as cluster:

@@ -1,4 +1,4 @@
-"""The soak for half a minute, and its checks; `make soak` runs it for ten."""
+"""Half a minute of the soak test, and its checks; `make soak` runs it for ten minutes."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ FIRST = CODES["asyncio"][0]
 def judged(
     folder: Path, outcomes: list[tuple[int, int, int, float, float]], stored: dict[int, list[int]]
 ) -> list[str]:
-    """What a run with these outcomes and one restart at [100, 101] is blamed for."""
+    """Return the problems of a run with these outcomes and one restart at [100, 101]."""
     (folder / "outcomes-asyncio").write_bytes(b"".join(OUTCOME.pack(*each) for each in outcomes))
     (folder / "outcomes-blocking").write_bytes(b"")
     run = soak.Soak(downs=[(100.0, 101.0)])
@@ -37,7 +37,7 @@ def judged(
     return run.problems
 
 
-def test_records_where_they_were_acknowledged_are_no_problem(tmp_path: Path) -> None:
+def test_records_at_their_acknowledged_offsets_are_no_problem(tmp_path: Path) -> None:
     outcomes = [(FIRST, 0, 0, 1.0, 1.1), (FIRST + 1, 1, 0, 1.0, 1.1)]
     assert judged(tmp_path, outcomes, {0: [FIRST], 1: [FIRST + 1]}) == []
 
@@ -77,7 +77,7 @@ def test_descriptors_that_are_never_closed_are_found() -> None:
 
 
 @pytest.mark.parametrize("what", ["tasks", "python_threads", "fds"])
-def test_whatever_is_left_after_the_close_is_found(what: str) -> None:
+def test_resources_left_after_the_close_are_found(what: str) -> None:
     before = {"fds": 9, "threads": 4, "python_threads": 2, "tasks": 1}
     run = soak.Soak(ends={"asyncio": {"before": before, "after": before | {what: 20}}})
     soak._judge_end(run, "asyncio")

@@ -1,4 +1,4 @@
-"""A parallel job with staged commits on three nodes: its processes and the nodes are killed."""
+"""A parallel job with staged commits on three nodes, with kills of its processes and of nodes."""
 
 import os
 import random
@@ -30,7 +30,7 @@ def test_each_record_counts_once_while_drivers_and_brokers_are_killed(tmp_path: 
         try:
             for turn in range(KILLS):
                 wait_for_batch(driver, checkpoint, output)
-                time.sleep(chance.uniform(0, 1))  # any step of a batch
+                time.sleep(chance.uniform(0, 1))  # at any step of a batch
                 if turn % 3 < 2:
                     kill(driver)
                     driver = start(arguments, output)

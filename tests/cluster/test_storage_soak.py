@@ -1,4 +1,5 @@
-"""The soak of a data directory: a quarter of a minute here, ten by `make soak`; it can fail."""
+"""A quarter of a minute of the soak test of a data directory, and the faults that it detects; `make
+soak` runs it for ten minutes."""
 
 import json
 from collections import Counter
@@ -21,7 +22,7 @@ from .storage_soak import HAPPEN, ILL, LOGS_A_KIND, TOPICS, Storage
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_quarter_of_a_minute_of_everything_loses_nothing_and_grows_nowhere(
+def test_a_quarter_of_a_minute_loses_no_record_and_does_not_grow(
     tmp_path: Path,
 ) -> None:
     report = real.run(lambda runtime: storage_soak.soak(runtime, str(tmp_path), 15.0, more_s=300.0))
@@ -31,14 +32,14 @@ def test_a_quarter_of_a_minute_of_everything_loses_nothing_and_grows_nowhere(
         for each in report["problems"]
         if not each.startswith("the process") and not each.endswith("no segment went")
     ]
-    assert lasting == [], "what takes longer to show is left to the long run"
+    assert lasting == [], "only the long run detects slower growth"
 
 
 Plant = Callable[[Storage, Log, Path], None]
 
 
 def judged(path: Path, plant: Plant) -> list[str]:
-    """What is said of a directory of one record in each log, and of what is planted there."""
+    """Return the problems of a directory with one record in each log and a planted fault."""
 
     async def main(runtime: Runtime) -> list[str]:
         folder = str(path)
@@ -78,7 +79,7 @@ async def put(directory: DataDirectory, log: Log) -> None:
 
 
 def nothing(storage: Storage, log: Log, path: Path) -> None:
-    """Plant nothing."""
+    """Plant no fault."""
 
 
 def key(storage: Storage, log: Log, path: Path) -> None:
@@ -103,7 +104,7 @@ def growth(storage: Storage, log: Log, path: Path) -> None:
 
 
 def flipped(storage: Storage, log: Log, path: Path) -> None:
-    """Plant a flipped bit, at the end."""
+    """Mark that a flipped bit is planted after the close."""
 
 
 def flip(folder: Path) -> None:
@@ -126,9 +127,7 @@ def flip(folder: Path) -> None:
         (flipped, "the check"),
     ],
 )
-def test_what_is_planted_is_found_and_nothing_else(
-    plant: Plant, said: str | None, tmp_path: Path
-) -> None:
+def test_exactly_the_planted_fault_is_found(plant: Plant, said: str | None, tmp_path: Path) -> None:
     problems = judged(tmp_path, plant)
     if said is None:
         assert problems == []

@@ -1,4 +1,4 @@
-"""Exactly once in real processes, while brokers, coordinators and programs are killed."""
+"""Exactly-once processing in real processes, with kills of brokers, coordinators and programs."""
 
 from pathlib import Path
 

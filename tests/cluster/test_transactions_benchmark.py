@@ -1,4 +1,4 @@
-"""Parts of the benchmark of transactions once, tiny: that they run, not what they measure."""
+"""Parts of the benchmark of transactions run once, with small amounts."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def test_every_client_sends_with_and_without_transactions(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_open_transactions_rest(tmp_path: Path) -> None:
+def test_open_transactions_use_no_processor_time(tmp_path: Path) -> None:
     (line,) = ran("idle", tmp_path)
     assert "of a core" in line
 

@@ -1,11 +1,11 @@
-"""Read-process-write programs under kills: every input record is counted exactly once.
+"""Chaos test of read-process-write programs: every input record is counted exactly once.
 
 `python -m tests.cluster.transaction_chaos --minutes 30` runs it and prints a report in JSON. Three
-nodes hold the input and the outputs. A producer writes numbered records, and a program of each
+nodes have the input and the outputs. A producer writes numbered records, and a program of each
 client processes them in transactions, into an output topic and with a group of its own. Brokers,
-coordinators and programs are killed by SIGKILL all the time; the next process of a program has the
-same transactional id. At the end every input record must have exactly one committed record in every
-output, and the offsets of every group must be the ends of the input.
+coordinators and programs are killed by SIGKILL throughout the run; the next process of a program
+has the same transactional id. At the end every input record must have exactly one committed record
+in every output, and the offsets of every group must be the ends of the input.
 """
 
 import argparse
@@ -40,12 +40,12 @@ FRANZ_SOURCE: Final = Path(__file__).with_name("franz")
 CLIENTS: Final = ("confluent", "blocking", "asyncio")
 PARTITIONS: Final = 4
 SETTLE_S: Final = 180.0
-END_S: Final = 60.0  # of a program that was told to stop
+END_S: Final = 60.0  # until a program that is stopped has ended
 INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 SETTINGS: Final[dict[str, object]] = {
     "offsets.topic.num.partitions": 3,
     "transaction.state.log.num.partitions": 3,
-    # A killed member keeps its partitions for a session.
+    # A killed member keeps its partitions until its session expires.
     "group.consumer.session.timeout.ms": 4_000,
     "group.consumer.heartbeat.interval.ms": 1_000,
 }
@@ -69,8 +69,8 @@ def program_command(client: str, cluster: Cluster, folder: Path) -> list[str]:
 
 @dataclass(slots=True)
 class Program:
-    """The processes of one client's program, one after the other. Its name is its transactional
-    id and its group."""
+    """The consecutive processes of one client's program. Its name is its transactional id and its
+    group."""
 
     name: str
     command: list[str]
@@ -96,13 +96,12 @@ class Program:
             self.start()
 
     def kill(self) -> None:
-        """Kill it, if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> None:
-        """Let it end after its transaction."""
+        """Stop it after its current transaction."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         code = self._process.wait(END_S)
@@ -129,7 +128,7 @@ class TransactionChaos:
     _programs: list[Program] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
-        """Start everything, kill, judge; return the report."""
+        """Start everything, run the kills, and check. Return the report."""
         began_s = time.monotonic()
         with Cluster(brokers=3, settings=SETTINGS) as cluster:
             for client in self.clients:
@@ -176,7 +175,7 @@ class TransactionChaos:
             raise error
 
     def _produce(self, address: str) -> None:
-        """Write numbered records to every partition, many times a second."""
+        """Write numbered records to every partition, many times per second."""
         try:
             with quorumlog.connect(address) as log, log.producer(linger_ms=5) as producer:
                 while not self._is_over.is_set():
@@ -188,7 +187,7 @@ class TransactionChaos:
         except Exception as error:
             self._failures.append(error)
 
-    # --- what happens --------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
     def _happen(self, cluster: Cluster, rng: random.Random) -> None:
         """Kill a program, a broker, or the leader of an internal topic."""
@@ -217,7 +216,7 @@ class TransactionChaos:
         except QuorumlogError:
             return 0
 
-    # --- the end -------------------------------------------------------------------------------
+    # --- checks --------------------------------------------------------------------------------
 
     def _judge(self, cluster: Cluster) -> dict[str, int]:
         """Wait until all input is processed; compare the committed outputs with the input. Return
@@ -258,7 +257,7 @@ class TransactionChaos:
 
 def check_output(log: quorumlog.Log, name: str, ends: dict[int, int]) -> int:
     """Check that each record of the input is in a program's output exactly once. Return the number
-    of offsets without a committed record: aborted ones, and markers."""
+    of offsets without a committed record: of aborted records and of markers."""
     counted: Counter[str] = Counter()
     with log.consumer(RESULT.format(name), until_end=True) as consumer:
         for record in consumer:
@@ -274,7 +273,7 @@ def check_output(log: quorumlog.Log, name: str, ends: dict[int, int]) -> int:
 
 
 def others() -> list[str]:
-    """Return the clients in other languages that this machine has tools for."""
+    """Return the clients in other languages that this machine can run."""
     found = []
     try:
         java_command()
@@ -296,7 +295,7 @@ def run_transaction_chaos(
     seed: int,
     pause_s: tuple[float, float] = (0.3, 2.5),
 ) -> dict[str, Any]:
-    """Run in a folder of its own; raises AssertionError with what went wrong."""
+    """Run the test in a folder. Raise AssertionError with the failure."""
     return TransactionChaos(folder, clients, seconds, seed, pause_s).run()
 
 

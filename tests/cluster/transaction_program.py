@@ -1,12 +1,12 @@
-"""A program that reads, processes and writes in transactions, in a process of its own:
-`python -m tests.cluster.transaction_program CLIENT BOOTSTRAP NAME PARTITIONS`. SIGTERM ends it.
+"""A program that reads, processes and writes in transactions, in a separate process: `python -m
+tests.cluster.transaction_program CLIENT BOOTSTRAP NAME PARTITIONS`. SIGTERM ends it.
 
 CLIENT is confluent (librdkafka), blocking or asyncio (quorumlog's processors); the Java client has
 `TransactionProgram.java`. NAME is the transactional id, the group, and a part of the output's name.
 Each input record makes one output record with the input's position as its key, in the same
 transaction as the offsets. One transaction in ten is aborted on purpose. A fatal error ends the
 process with code 3: a successor took the transactional id, or must take it. So does a call of
-librdkafka that does not end in twice its time limit.
+librdkafka that exceeds twice its time limit.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class ConfluentLoop:
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Process until SIGTERM; raises KafkaException for a fatal error."""
+        """Process until SIGTERM. Raise KafkaException for a fatal error."""
         self._retry(lambda: self._producer.init_transactions(CALL_S))
         self._position()
         while not self.over.is_set():
@@ -81,7 +81,7 @@ class ConfluentLoop:
         self._consumer.close()
 
     def _position(self) -> None:
-        """Read from the committed offsets on."""
+        """Seek to the committed offsets."""
         places = [TopicPartition(SOURCE, index) for index in range(self._partitions)]
         found: list[TopicPartition] = []
 
@@ -157,7 +157,7 @@ class BlockingLoop:
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Process until SIGTERM; raises QuorumlogError."""
+        """Process until SIGTERM. Raise QuorumlogError."""
         turn, output = 0, RESULT.format(self._name)
         with (
             quorumlog.connect(self._bootstrap) as log,
@@ -185,7 +185,7 @@ class AsyncLoop:
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Process until SIGTERM; raises QuorumlogError."""
+        """Process until SIGTERM. Raise QuorumlogError."""
         asyncio.run(self._run())
 
     async def _run(self) -> None:

@@ -1,5 +1,5 @@
-"""A voter of a quorum in a process of its own, with registers as its state; and how a test kills,
-stops, pauses and starts it again.
+"""A voter of a quorum in a separate process, with registers as its state; tests kill, stop, pause
+and start it.
 
 `python -m tests.cluster.voter_process SPEC` runs one; SPEC is the JSON of a `Spec`.
 """
@@ -28,14 +28,14 @@ from quorumlog.storage.shell.data_directory import DataDirectory
 
 CLUSTER_ID: Final = ClusterId("chaos-of-three-voters-")
 DESCRIBE: Final = Method("/quorumlog.tests.Voter/Describe", BytesValue, BytesValue)
-"""JSON of an `Account`."""
+"""The JSON text of an `Account`."""
 READY_S: Final = 120.0
 STOP_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a voter's process is told."""
+    """The configuration of a voter's process."""
 
     node_id: int
     data_dir: str
@@ -45,11 +45,11 @@ class Spec:
     snapshot_every_bytes: int = 200_000
 
     def voter(self, node_id: int) -> Voter:
-        """A voter of the quorum: directory ids follow from node ids."""
+        """Return a voter of the quorum: directory ids follow from node ids."""
         return Voter(NodeId(node_id), DirectoryId(bytes([node_id]) * 16))
 
     def voters(self) -> VoterSet:
-        """Who votes at first: everybody."""
+        """Return the first voter set, which has all voters."""
         return VoterSet.of(
             (self.voter(int(node_id)), address) for node_id, address in self.addresses.items()
         )
@@ -57,7 +57,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """How far a voter is, and with what state."""
+    """The log end, the applied end and the state of a voter."""
 
     role: str
     epoch: int
@@ -124,7 +124,7 @@ async def serve(spec: Spec, runtime: Runtime) -> None:
 
 
 class VoterProcess:
-    """A voter's process, seen from the test."""
+    """The process of a voter, controlled by a test."""
 
     def __init__(self, spec: Spec, folder: Path) -> None:
         self.spec = spec
@@ -134,11 +134,11 @@ class VoterProcess:
 
     @property
     def is_up(self) -> bool:
-        """Whether it was started and not killed or stopped since."""
+        """Return True if it was started and not killed or stopped since then."""
         return self._process is not None
 
     def start(self) -> None:
-        """Start it, without waiting for it."""
+        """Start it without waiting until it serves."""
         assert self._process is None, f"voter {self.spec.node_id} is up"
         self.starts += 1
         with self._log.open("a") as log:
@@ -155,7 +155,7 @@ class VoterProcess:
             )
 
     def wait_ready(self) -> None:
-        """Return once it serves; raises AssertionError."""
+        """Wait until it serves. Raise AssertionError if it does not."""
         assert self._process is not None, f"voter {self.spec.node_id} is down"
         assert self._process.stdout is not None
         seen, _, _ = select.select([self._process.stdout], [], [], READY_S)
@@ -165,11 +165,11 @@ class VoterProcess:
         )
 
     def ended(self) -> int | None:
-        """Its exit code when it ended by itself."""
+        """Return the exit code if it has exited by itself."""
         return None if self._process is None else self._process.poll()
 
     def kill(self) -> None:
-        """SIGKILL; one that is down stays so."""
+        """Kill it (SIGKILL). Do nothing if it is down."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -178,7 +178,7 @@ class VoterProcess:
                 process.stdout.close()
 
     def stop(self) -> int:
-        """SIGTERM: an orderly stop; its exit code."""
+        """Stop it (SIGTERM); return its exit code."""
         assert self._process is not None, f"voter {self.spec.node_id} is down"
         self._process.terminate()
         try:
@@ -187,17 +187,17 @@ class VoterProcess:
             self.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: its connections live, and nothing answers."""
+        """Pause it (SIGSTOP): its connections stay open without responses."""
         assert self._process is not None, f"voter {self.spec.node_id} is down"
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Resume it (SIGCONT)."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
     def complaints(self) -> str:
-        """What it wrote to stderr, in all its lives."""
+        """Return its stderr, of all its processes."""
         return self._log.read_text()[-5_000:]
 
 
