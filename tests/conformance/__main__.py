@@ -1,10 +1,10 @@
-"""Run the suites of other people's clients and say, for each, what passed, failed and was excluded.
+"""Run the conformance suites of Kafka clients; print the tests passed, failed and excluded of each.
 
-    python -m tests.conformance [--suite NAME]... [--against kafka | --security SASL_SSL]
-                               [pytest's arguments]
+python -m tests.conformance [--suite NAME]... [--against kafka | --security SASL_SSL] [pytest's
+arguments]
 
-A test is excluded where a client has no way to do what it is about; each reason is listed. A suite
-whose client is not on this machine is listed with what to do. Ends with 1 when a test failed.
+A test is excluded if a client has no such feature; each reason is listed. If a client is not on
+this machine, its suite is listed with the remedy. The exit code is 1 if a test failed.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def report(counting: Counting) -> list[str]:
-    """The lines of the table and of what was left out."""
+    """Return the lines of the table and of the exclusions."""
     rows: list[tuple[str, ...]] = [("suite", "client", "passed", "failed", "excluded")]
     for name, suite in sorted(counting.suites.items()):
         counts = (str(suite.counts[what]) for what in ("passed", "failed", "excluded"))

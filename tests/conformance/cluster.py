@@ -1,4 +1,4 @@
-"""Three nodes in processes of their own, with Kafka listeners: what the clients talk to."""
+"""The cluster of the suites: three node processes with Kafka listeners."""
 
 import os
 import time
@@ -24,50 +24,50 @@ from .driving import NewTopic
 
 NUMBERS: Final = (1, 2, 3)
 WITHIN_S: Final = 60.0
-PAUSE_S: Final = 0.05  # between two looks
+PAUSE_S: Final = 0.05  # between two polls
 
 ALL: Final = "quorumlog_kafka_requests_total"
 USUAL: Final = "quorumlog_kafka_usual_requests_total"
 
 
 class Cluster(Protocol):
-    """What the suites need of it."""
+    """The operations of a cluster that the suites need."""
 
     @property
     def bootstrap(self) -> str:
-        """Where clients of the Kafka protocol begin."""
+        """Return the bootstrap addresses of Kafka clients."""
 
     @property
     def addresses(self) -> Mapping[int, str]:
-        """The Kafka listener of each broker."""
+        """Return the Kafka listener of each broker."""
 
     @property
     def security(self) -> ClientSecurity | None:
-        """The security settings of its clients; None: it has a plain listener."""
+        """Return the security settings of its clients; None for a plain listener."""
 
     @property
     def replication(self) -> int:
-        """Replicas that a topic can have, 3 at most."""
+        """Return the number of replicas of a topic, 3 at most."""
 
     def create(self, topic: NewTopic) -> None:
-        """Make a topic, and wait until every broker knows of it."""
+        """Create a topic, and wait until every broker has it."""
 
     def leader(self, topic: str, partition: int) -> int:
-        """The broker that leads a partition; -1: none."""
+        """Return the broker that leads a partition; -1: none."""
 
     def batches(self, topic: str, partition: int) -> list[BatchHeader]:
-        """The headers of the batches that lie in the leader's log."""
+        """Return the headers of the batches in the leader's log."""
 
     def check(self) -> None:
-        """Raise AssertionError when a broker has ended or broken."""
+        """Raise AssertionError if a broker has exited or failed."""
 
     def requests(self) -> Counter[tuple[str, str]]:
         """Return the number of requests by API and kind: `ALL`, or `USUAL` for those that took the
-        short way of usual requests."""
+        fast path."""
 
 
 class ThreeNodes:
-    """Nodes 1, 2 and 3, controllers and brokers all; up while it is entered."""
+    """Nodes 1, 2 and 3, all controllers and brokers; they run while the object is entered."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class ThreeNodes:
         advertised: Mapping[int, str] | None = None,
         is_secure: bool = False,
     ) -> None:
-        """Kafka listeners are at free ports, and are told to clients, unless others are given;
-        `settings` go before those that all clusters here have. If `is_secure` the listeners are
-        SASL_SSL, and clients log in as a super user."""
+        """Kafka listeners are at free ports, and are advertised, unless others are given;
+        `settings` precede the common settings. If `is_secure` the listeners are SASL_SSL, and
+        clients log in as a super user."""
         controllers = {number: f"127.0.0.1:{free_port()}" for number in numbers}
         listeners = listeners or {number: f"127.0.0.1:{free_port()}" for number in numbers}
         self._kafka = advertised or listeners
@@ -141,17 +141,17 @@ class ThreeNodes:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients of the Kafka protocol begin."""
+        """Return the bootstrap addresses of Kafka clients."""
         return ",".join(self._kafka.values())
 
     @property
     def addresses(self) -> Mapping[int, str]:
-        """The Kafka listener of each node."""
+        """Return the Kafka listener of each node."""
         return dict(self._kafka)
 
     @property
     def security(self) -> ClientSecurity | None:
-        """The security settings of its Kafka clients."""
+        """Return the security settings of its Kafka clients."""
         return self._security
 
     def _create_user(self, security: ClientSecurity) -> None:
@@ -164,11 +164,11 @@ class ThreeNodes:
 
     @property
     def grpc(self) -> str:
-        """Where our own clients begin."""
+        """Return the bootstrap addresses of quorumlog clients."""
         return ",".join(node.address for node in self.nodes.values())
 
     def log(self) -> quorumlog.Log:
-        """A client of our own."""
+        """Return a quorumlog client."""
         return quorumlog.connect(self.grpc)
 
     @property
@@ -193,15 +193,15 @@ class ThreeNodes:
         return headers_in(Path(leader.data_dir) / f"{topic}-{partition}")
 
     def kill_all(self) -> None:
-        """End all of them, whatever they do."""
+        """Kill all nodes."""
         for node in self.nodes.values():
             node.kill()
 
     def check(self) -> None:
-        """Raise AssertionError when a node ended by itself or wrote a traceback."""
+        """Raise AssertionError if a node has exited or wrote a traceback."""
         for number, node in self.nodes.items():
             said = node.complaints()
-            assert node.ended() is None, f"node {number} ended by itself: {said[-3_000:]}"
+            assert node.ended() is None, f"node {number} has exited: {said[-3_000:]}"
             at = said.find("Traceback")
             assert at < 0, f"node {number}: {said[max(0, at - 500) : at + 3_000]}"
 
@@ -228,7 +228,8 @@ def _security(folder: Path) -> ClientSecurity:
 
 
 def _secure_settings(folder: Path) -> dict[str, object]:
-    """Return the settings of a node with a secure listener, and a plain one for our clients."""
+    """Return the settings of a node with a secure listener, and a plain one for quorumlog
+    clients."""
     names = Certificates(folder / "ca").settings()
     return {
         **{name.replace("_", "."): value for name, value in names.items()},
@@ -239,15 +240,15 @@ def _secure_settings(folder: Path) -> dict[str, object]:
 
 
 def headers_in(log: Path) -> list[BatchHeader]:
-    """The headers of all batches in the folder of a log."""
+    """Return the headers of all batches in the folder of a log."""
     segments = sorted(log.glob("*.log"))
     assert segments, f"no segment in {log}"
     return [header for path in segments for _, header in iterate_batches(path.read_bytes())]
 
 
 def until(what: str, holds: Callable[[], bool], within_s: float = WITHIN_S) -> None:
-    """Wait until something holds; raises AssertionError with what did not."""
+    """Wait until a condition holds. Raise AssertionError with its name after the limit."""
     end = time.monotonic() + within_s
     while not holds():
-        assert time.monotonic() < end, f"in {within_s} s it did not come to be that {what}"
+        assert time.monotonic() < end, f"not within {within_s} s: {what}"
         time.sleep(PAUSE_S)

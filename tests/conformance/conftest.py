@@ -1,4 +1,4 @@
-"""One cluster for all suites, each client as a parameter, and a fresh topic for a test."""
+"""One cluster for all suites, each client as a parameter, and a new topic for each test."""
 
 import gc
 import itertools
@@ -16,13 +16,13 @@ from .driving import ABILITIES, Driver, NewTopic
 from .real_kafka import RealKafka
 
 AGAINST = "QUORUMLOG_CONFORMANCE_AGAINST"
-"""`kafka` lets the suites run against a real Kafka of one node: what they demand is held so."""
+"""`kafka` runs the suites against Kafka with one node, which verifies their expectations."""
 
 SECURITY = "QUORUMLOG_CONFORMANCE_SECURITY"
-"""`SASL_SSL` lets the clients use TLS and a password."""
+"""`SASL_SSL` makes the clients use TLS and a password."""
 
 SETTLED = {"controller.election.timeout.ms": 5_000}
-"""A slow machine holds no election: one may leave a request's outcome unknown, as clients tell."""
+"""Prevents elections on a slow machine: one may leave a request's outcome unknown to clients."""
 
 
 def is_secure() -> bool:
@@ -34,7 +34,7 @@ def is_secure() -> bool:
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Cluster]:
-    """What the clients talk to."""
+    """Start the cluster of all suites."""
     folder = tmp_path_factory.mktemp("conformance")
     against_kafka = os.environ.get(AGAINST) == "kafka"
     with (
@@ -56,7 +56,7 @@ def cluster(
 def client(
     request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Driver]:
-    """Each client in turn; one that this machine does not have skips its tests."""
+    """Yield each client in turn; skip its tests if this machine does not have it."""
     folder = tmp_path_factory.mktemp("client")
     with opened(request.param, cluster.bootstrap, folder, cluster.security) as driver:
         yield driver
@@ -64,7 +64,7 @@ def client(
 
 @pytest.fixture(autouse=True)
 def _abilities(request: pytest.FixtureRequest) -> None:
-    """Exclude what a client has no way to do: `@pytest.mark.needs("pause")`."""
+    """Skip the test if the client lacks an ability: `@pytest.mark.needs("pause")`."""
     if "client" not in request.fixturenames:
         return
     client: Driver = request.getfixturevalue("client")
@@ -79,7 +79,8 @@ def _abilities(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def _litter() -> Iterator[None]:
-    """Collect what a client left open where a broker refused it, before another test is blamed."""
+    """Collect objects that a client left open after a rejection, so that no later test gets their
+    warnings."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -88,7 +89,7 @@ def _litter() -> Iterator[None]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, cluster: Cluster) -> Callable[..., str]:
-    """Makes topics of this test's, by other means than the client's."""
+    """Return a function that creates topics of this test without the client."""
     numbers = itertools.count()
 
     def make(partitions: int = 1, **configs: str) -> str:
@@ -107,7 +108,7 @@ def topic(request: pytest.FixtureRequest, cluster: Cluster) -> Callable[..., str
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Callable[[Tally], None]:
-    """Tells what came of somebody else's tests, which are counted then."""
+    """Return a function that stores the results of foreign tests, to be counted."""
 
     def tell(counts: Tally) -> None:
         request.node.stash[TALLY] = counts
@@ -116,7 +117,7 @@ def tally(request: pytest.FixtureRequest) -> Callable[[Tally], None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marks of the suites."""
+    """Register the marks of the suites."""
     config.addinivalue_line(
         "markers", "suite(name, version): of what a test without a client is about"
     )

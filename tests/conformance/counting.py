@@ -1,4 +1,4 @@
-"""A plugin of pytest's that counts by suite: what passed, failed, and was excluded, and why."""
+"""A pytest plugin that counts passed, failed and excluded tests by suite, with the reasons."""
 
 from collections import Counter
 from collections.abc import Generator, Sequence
@@ -8,37 +8,37 @@ from typing import Final
 import pytest
 
 OWN: Final = "quorumlog"
-"""The suite of tests that are about no client in particular."""
+"""The suite of tests without a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What came of tests that are somebody else's, and are run by one of ours."""
+    """The results of foreign tests that one test of the suite runs."""
 
     passed: int
-    failed: Sequence[str]  # which
-    reasons: Sequence[str]  # of each that was excluded
+    failed: Sequence[str]  # the names
+    reasons: Sequence[str]  # of each excluded test
 
 
 TALLY: Final = pytest.StashKey[Tally]()
-"""A test that has it counts as what it says, and not as one."""
+"""A test with a tally counts as its tests."""
 
 REQUESTS: Final = pytest.StashKey[Counter[tuple[str, str]]]()
-"""The requests of all suites, see `Cluster.requests`."""
+"""The requests of all suites; see `Cluster.requests`."""
 
 
 @dataclass
 class Suite:
-    """What came of one client's tests."""
+    """The results of one client's tests."""
 
-    version: str = ""  # of the client; empty: none of its tests ran
+    version: str = ""  # of the client; empty: no test ran
     counts: Counter[str] = field(default_factory=Counter)
-    reasons: list[str] = field(default_factory=list)  # of what was excluded or is not here
+    reasons: list[str] = field(default_factory=list)  # of excluded tests
     failed: list[str] = field(default_factory=list)
 
 
 class Counting:
-    """`suites` names those that run; empty: all of them."""
+    """`suites` selects the suites; empty: all of them."""
 
     def __init__(self, suites: list[str]) -> None:
         self.suites: dict[str, Suite] = {}
@@ -48,21 +48,21 @@ class Counting:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Leave the others out."""
+        """Deselect the other suites."""
         if self._chosen:
             left = [item for item in items if suite_of(item) not in self._chosen]
             items[:] = [item for item in items if suite_of(item) in self._chosen]
             config.hook.pytest_deselected(items=left)
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Keep the requests of the run."""
+        """Store the requests of the run."""
         self.requests = config.stash.get(REQUESTS, self.requests)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Count a test once: by its call, or by what kept it from that."""
+        """Count a test once: by its call, or by its failed or skipped setup."""
         report = yield
         suite = self.suites.setdefault(suite_of(item), Suite())
         tally = item.stash.get(TALLY, None)
@@ -88,7 +88,7 @@ class Counting:
 
 
 def suite_of(item: pytest.Item) -> str:
-    """The suite of a test: that of its client, or the one that it is marked with."""
+    """Return the suite of a test: its client's, or that of its mark."""
     marked = _marked(item, 0)
     if marked:
         return marked
@@ -98,6 +98,6 @@ def suite_of(item: pytest.Item) -> str:
 
 
 def _marked(item: pytest.Item, at: int) -> str:
-    """What the mark of a test says: the suite's name, the version of what it is about."""
+    """Return an argument of the mark `suite`: the name, or the version of its subject."""
     mark = item.get_closest_marker("suite")
     return str(mark.args[at]) if mark is not None and len(mark.args) > at else ""

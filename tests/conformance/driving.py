@@ -1,7 +1,8 @@
-"""What the suites ask of a client, whichever it is; each client has a driver that does it its way.
+"""The interface of all clients under test, with one driver for each client.
 
-A driver says what its client cannot do, and why: such a test is *excluded* for that client, never
-counted as passed. Errors of brokers come out as `Refused`, with the number of the protocol.
+A driver lists the abilities that its client lacks, with the reason: such a test is *excluded* for
+that client, never counted as passed. Errors of brokers are raised as `Refused` with the protocol's
+error code.
 """
 
 import time
@@ -11,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
 WITHIN_S: Final = 30.0
-"""How long a client may take for anything that must come to an end."""
+"""The time limit of any operation of a client."""
 
 HEARTBEAT_MS: Final = 300
-"""How often members of classic groups say that they live, and hear of changes."""
+"""The heartbeat interval of members of classic groups."""
 
 Acks: TypeAlias = Literal["0", "1", "all"]
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -22,12 +23,12 @@ CODECS: Final[tuple[Codec, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
 GroupProtocol: TypeAlias = Literal["classic", "consumer"]
 Place: TypeAlias = int | Literal["beginning", "end"]
 Starts: TypeAlias = Mapping[int, Place]
-"""Where reading begins, by partition."""
+"""The start position, by partition."""
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 class Refused(Exception):
-    """A broker refused; `code` is the protocol's number for it."""
+    """An error response of a broker with its code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"error {code}: {text}")
@@ -47,15 +48,15 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """Where a record is, as its producer was told."""
+    """The position of a record, from its acknowledgement."""
 
     partition: int
-    offset: int | None  # None: the client was not told (acks=0)
+    offset: int | None  # None: unknown to the client (acks=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A record as a consumer handed it out."""
+    """A record that a consumer returned."""
 
     partition: int
     offset: int
@@ -67,7 +68,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """One partition as the metadata has it."""
+    """The metadata of one partition."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -76,7 +77,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brokers:
-    """The cluster as a client sees it."""
+    """The metadata of the cluster."""
 
     cluster_id: str | None
     controller: int
@@ -85,29 +86,29 @@ class Brokers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic that is to be made."""
+    """A topic to create."""
 
     name: str
     partitions: int = 1
     replication: int = 3
     configs: Mapping[str, str] = field(default_factory=dict)
-    assignments: Sequence[Sequence[int]] = ()  # by partition; in place of the two numbers
+    assignments: Sequence[Sequence[int]] = ()  # by partition, instead of the two numbers
 
 
 class Writer(Protocol):
     """An open producer."""
 
     def send(self, topic: str, records: Sequence[Sent]) -> list[Delivered]:
-        """Send the records and wait for all of them; returns where they are, in their order, or
-        nothing where the client does not tell of each. Raises Refused when one was not taken."""
+        """Send the records and wait for all of them. Return their positions in order, or nothing if
+        the client does not report each. Raise Refused if one was rejected."""
 
 
 class TransactionalWriter(Writer, Protocol):
-    """An open producer with a transactional id, whose predecessors are fenced. Every call raises
+    """An open producer with a transactional id; it fences its predecessors. Every call raises
     Refused."""
 
     def begin(self) -> None:
-        """Begin a transaction; records are sent in one."""
+        """Begin a transaction."""
 
     def send_offsets(self, member: "Member", topic: str, offsets: Mapping[int, int]) -> None:
         """Commit the offsets of the member's group, by partition, with the transaction."""
@@ -120,32 +121,32 @@ class TransactionalWriter(Writer, Protocol):
 
 
 class Reader(Protocol):
-    """An open consumer of partitions that it was assigned, without a group."""
+    """An open consumer of assigned partitions, without a group."""
 
     def seek(self, partition: int, to: Place) -> None:
-        """Go on from there."""
+        """Continue from this position."""
 
     def pause(self, partition: int) -> None:
-        """Hand out nothing of this partition."""
+        """Return no records of this partition."""
 
     def resume(self, partition: int) -> None:
-        """Hand out this partition again."""
+        """Return records of this partition again."""
 
     def poll(self, within_s: float) -> list[Found]:
-        """Return what comes next; empty when nothing does in time. Raises Refused."""
+        """Return the next records; empty if there are none in time. Raise Refused."""
 
 
 class Member(Protocol):
-    """An open consumer of a topic in a group; it commits only when it is told to."""
+    """An open consumer of a topic in a group; it commits only by `commit`."""
 
     def poll(self, within_s: float) -> list[Found]:
-        """Return what comes next; empty when nothing does in time. Raises Refused."""
+        """Return the next records; empty if there are none in time. Raise Refused."""
 
     def owned(self) -> set[int]:
-        """The partitions that it has been given, as far as it knows; `poll` learns of changes."""
+        """Return its partitions; `poll` updates them."""
 
     def commit(self) -> None:
-        """Store how far it has handed records out. Raises Refused."""
+        """Commit the positions of the returned records. Raise Refused."""
 
 
 class Admin(Protocol):
@@ -160,7 +161,7 @@ class Admin(Protocol):
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None: ...
     def configs(self, topic: str) -> dict[str, str | None]: ...
     def alter_configs(self, topic: str, values: Mapping[str, str]) -> None:
-        """Set these and leave the others, or set exactly these: what the client does."""
+        """Set these and keep the others, or set exactly these, depending on the client."""
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None: ...
     def elect_preferred(self, topic: str, partition: int) -> None: ...
@@ -175,11 +176,11 @@ class Driver(Protocol):
 
     @property
     def version(self) -> str:
-        """Of the client."""
+        """The version of the client."""
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        """What the client has no way to do, and why; the words are those of `ABILITIES`."""
+        """The abilities that the client lacks, with reasons; the keys are those of `ABILITIES`."""
 
     def writer(
         self,
@@ -205,18 +206,19 @@ class Driver(Protocol):
         wait_ms: int = 100,
         is_committed: bool = False,
     ) -> AbstractContextManager[Reader]:
-        """Return a consumer of these partitions from these places on; `fetch_bytes` bounds an
-        answer and a partition's part of it, a broker waits `wait_ms` for something to send. With
+        """Return a consumer of these partitions from these positions; `fetch_bytes` bounds a
+        response and each partition's part, `wait_ms` the broker's wait for records. With
         `is_committed` it reads at isolation level read_committed."""
 
     def member(
         self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
     ) -> AbstractContextManager[Member]:
-        """Return a consumer in a group, which begins where the group has stopped, else at the
+        """Return a member of a group, which begins at the committed offset, otherwise at the
         beginning."""
 
     def offset(self, topic: str, partition: int, at: int | Literal["beginning", "end"]) -> int:
-        """Return the first offset at or after a time in ms, -1 when there is none; or an end."""
+        """Return the first offset at or after a time in ms, -1 if there is none; or an end of the
+        log."""
 
     def admin(self) -> AbstractContextManager[Admin]:
         """Return a client for administration."""
@@ -255,12 +257,12 @@ ABILITIES: Final = {
 
 
 def beginnings(partitions: int) -> Starts:
-    """Partitions [0, partitions) from their beginning on."""
+    """Return the beginnings of partitions [0, partitions)."""
     return {partition: "beginning" for partition in range(partitions)}
 
 
 def read(reader: Reader, count: int, *, within_s: float = WITHIN_S) -> list[Found]:
-    """Return at least `count` records; raises AssertionError when they do not come in time."""
+    """Return at least `count` records. Raise AssertionError if they do not arrive in time."""
     found: list[Found] = []
     end = time.monotonic() + within_s
     while len(found) < count:

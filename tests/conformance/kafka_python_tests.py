@@ -1,12 +1,12 @@
-"""kafka-python's own integration tests, run against brokers that are up.
+"""kafka-python's own integration tests, run against existing brokers.
 
-They come from the source distribution of the version that is installed here, by pip, into the
-user's cache; nothing of them is part of the project. The distribution leaves out the file that
-makes a package of them and the module that would start a broker: both are written beside them, the
-second with what the tests ask of a broker that somebody else runs.
+They come from the source distribution of the installed version, fetched by pip into the user's
+cache; no file of them is part of the project. The distribution lacks the package's `__init__.py`
+and the module that starts a broker: both are written beside them, the second with the interface of
+an external broker.
 
-They are a plugin of pytest's process too: `pytest -p tests.conformance.kafka_python_tests` leaves
-out what `EXCLUDED` names.
+This module is a plugin of their pytest process too: `pytest -p
+tests.conformance.kafka_python_tests` deselects the tests in `EXCLUDED`.
 """
 
 import fcntl
@@ -29,16 +29,15 @@ from ..foreign.node_packages import cannot
 
 PACKAGE: Final = "kafka-python"
 KAFKA_VERSION: Final = "4.3"
-"""What the tests take the brokers for: the newest release of whose versions of requests we have
-those that kafka-python looks at."""
+"""The broker version for the tests: the newest release with supported versions of the requests that
+kafka-python checks."""
 
 NODES: Final = (0,)
-"""One, as they expect it: a test wants the records of six partitions of one poll, which may bring
-those of one broker alone. Another places replicas on broker 0."""
+"""One node, as the tests expect: a test requires the records of six partitions in one poll, which
+may return those of one broker only. Another places replicas on broker 0."""
 
 MIN_SESSION_MS: Final = 1_000
-"""One test has members with sessions of three seconds, which is less than brokers take unless they
-are told to."""
+"""One test has members with session timeouts of three seconds, less than the default minimum."""
 
 PARTITIONS: Final = 2
 """Of a topic that a producer creates: a test commits an offset of its second partition."""
@@ -55,7 +54,7 @@ EXCLUDED: Final[Mapping[str, str]] = {
     "test_sasl_integration.py": _OWN_BROKER,
     "test_ssl_integration.py": _OWN_BROKER,
 }
-"""Files and tests that cannot pass, and why."""
+"""Files and tests that cannot pass, with the reason."""
 
 OUTSIDE_BROKER: Final = '''\
 class ExternalService:
@@ -86,16 +85,16 @@ WAYS: Final[Mapping[str, Literal["failed", "excluded"]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one test."""
+    """The result of one test."""
 
     test: str  # "test_admin_integration.py::test_elect_leaders"
     what: Literal["passed", "failed", "excluded"]
-    why: str  # it did not pass; empty: it did
+    why: str  # the reason unless it passed
 
 
 def run(folder: Path, address: str) -> list[Outcome]:
-    """Run them all in an empty folder against the broker at `address`, and through it its cluster;
-    returns what came of each. Skips the test where they cannot be had."""
+    """Run all tests in an empty folder against the broker at `address` and its cluster; return
+    their results. Skip the test if they cannot be fetched."""
     shutil.copytree(sources(), folder / "test")
     (folder / "test" / "__init__.py").touch()
     (folder / "test" / "service.py").write_text(OUTSIDE_BROKER)
@@ -109,7 +108,7 @@ def run(folder: Path, address: str) -> list[Outcome]:
         **os.environ,
         "KAFKA_URI": f"kafka://{address}",
         "KAFKA_VERSION": KAFKA_VERSION,
-        "KAFKA_ROOT": str(folder),  # where a Kafka would be; it has to be there
+        "KAFKA_ROOT": str(folder),  # the home of a Kafka; the folder must exist
         "PYTHONPATH": f"{folder}{os.pathsep}{top}",
     }
     with (folder / "said.log").open("wb") as said:
@@ -123,12 +122,12 @@ def run(folder: Path, address: str) -> list[Outcome]:
             check=False,
         )
     written = (folder / "said.log").read_text(errors="replace")
-    assert report.exists(), f"pytest made no report: {written[-3_000:]}"
+    assert report.exists(), f"pytest wrote no report: {written[-3_000:]}"
     return outcomes(report.read_text())
 
 
 def outcomes(report: str) -> list[Outcome]:
-    """What a report of pytest's, of the kind of JUnit, says of each test."""
+    """Return the result of each test from a JUnit report."""
     found = []
     for case in ElementTree.fromstring(report).iter("testcase"):
         module = case.get("classname", "").removeprefix("test.integration.")
@@ -143,14 +142,14 @@ def outcomes(report: str) -> list[Outcome]:
 
 
 def reason(test: str) -> str:
-    """Why a test is left out; empty: it is not."""
+    """Return the reason for an exclusion; "": the test is not excluded."""
     name = re.sub(r"\[.*", "", test)
     return EXCLUDED.get(name) or EXCLUDED.get(name.partition("::")[0], "")
 
 
 def sources() -> Path:
-    """The folder `test` of the distribution, fetched where that has not happened yet; one process
-    at a time looks."""
+    """Return the folder `test` of the distribution, and fetch it if it is missing, one process at a
+    time."""
     package = f"{PACKAGE}-{version(PACKAGE)}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "quorumlog" / "conformance" / package
@@ -189,7 +188,7 @@ def _fetch(folder: Path) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In pytest's process: leave out what cannot pass."""
+    """In the process of the tests: deselect the excluded ones."""
     for item in items:
         parts = item.nodeid.removeprefix("test/integration/").split("::")
         why = reason(f"{parts[0]}::{parts[-1]}")

@@ -1,4 +1,4 @@
-"""A real Kafka of one node in place of the cluster: it shows that the suites demand what is so."""
+"""Apache Kafka with one node as the cluster: it verifies the expectations of the suites."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ class RealKafka:
         return headers_in(self._kafka.data / f"{topic}-{partition}")
 
     def check(self) -> None:
-        """It is not ours to judge."""
+        """Do nothing: Kafka is not under test."""
 
     def requests(self) -> Counter[tuple[str, str]]:
         return Counter()

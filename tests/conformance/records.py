@@ -1,4 +1,4 @@
-"""Records that are hard on a client or a broker, and how results are compared."""
+"""Records with edge cases for clients and brokers, and their comparison."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -10,7 +10,8 @@ LARGE_BYTES: Final = 900_000
 
 
 def unusual(driver: Driver) -> list[Sent]:
-    """Nulls, empties, headers, odd times: those of them that the client can say."""
+    """Return records with nulls, empty values, headers and extreme timestamps, as far as the client
+    supports them."""
     records = [
         Sent(key=b"key", value=b"value", timestamp_ms=T0 + 500),
         Sent(key=None, value=b"no key", timestamp_ms=T0 + 400),
@@ -30,7 +31,7 @@ def unusual(driver: Driver) -> list[Sent]:
 
 
 def sayable(driver: Driver, record: Sent) -> Sent:
-    """A record without what the client has no way to say."""
+    """Return a record without the parts that the client does not support."""
     headers: Headers = () if "headers" in driver.cannot else record.headers
     time_ms = None if "timestamps" in driver.cannot else record.timestamp_ms
     return Sent(
@@ -45,7 +46,7 @@ def sayable(driver: Driver, record: Sent) -> Sent:
 def numbered(
     count: int, *, size: int = 100, partition: int | None = 0, since: int = 0
 ) -> list[Sent]:
-    """`count` records that can be told apart, of `size` bytes."""
+    """Return `count` distinct records of `size` bytes."""
     return [
         Sent(key=b"%d" % (i % 97), value=(b"%d " % i * size)[:size], partition=partition)
         for i in range(since, since + count)
@@ -53,12 +54,12 @@ def numbered(
 
 
 def contents(records: Iterable[Sent | Found]) -> list[tuple[bytes | None, bytes | None, Headers]]:
-    """What is compared of records: not where and when they are."""
+    """Return the compared parts of records: not position and time."""
     return [(record.key, record.value, tuple(record.headers)) for record in records]
 
 
 def assert_same(found: Sequence[Found], sent: Sequence[Sent]) -> None:
-    """Assert that what was found is what was sent, in order, with its times."""
+    """Assert that the found records are the sent ones, in order, with their timestamps."""
     assert contents(found) == contents(sent)
     for one, wanted in zip(found, sent, strict=True):
         if wanted.timestamp_ms is not None:

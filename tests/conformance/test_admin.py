@@ -1,4 +1,4 @@
-"""What each client's calls for administration do, and how it is told of what can not be done."""
+"""Administration by each client, and the errors of invalid requests."""
 
 import itertools
 from collections import Counter
@@ -36,7 +36,7 @@ def test_brokers_are_described(client: Driver, cluster: Cluster) -> None:
     assert found.cluster_id
 
 
-def test_a_topic_is_made_used_and_deleted(client: Driver, cluster: Cluster) -> None:
+def test_a_topic_is_created_used_and_deleted(client: Driver, cluster: Cluster) -> None:
     name = fresh(client)
     with client.admin() as admin:
         admin.create(NewTopic(name=name, partitions=3, replication=cluster.replication))
@@ -68,7 +68,7 @@ def test_a_topic_takes_configs(client: Driver, cluster: Cluster) -> None:
 
 
 @pytest.mark.needs("admin.assignments")
-def test_a_topic_takes_the_replicas_that_were_chosen(client: Driver, cluster: Cluster) -> None:
+def test_a_topic_has_the_requested_replicas(client: Driver, cluster: Cluster) -> None:
     name = fresh(client)
     brokers = sorted(cluster.addresses)
     assignments = [[one] for one in brokers] if len(brokers) < 3 else [brokers, brokers[::-1]]
@@ -79,9 +79,7 @@ def test_a_topic_takes_the_replicas_that_were_chosen(client: Driver, cluster: Cl
 
 
 @pytest.mark.needs("errors")
-def test_topics_that_can_not_be_are_refused(
-    client: Driver, cluster: Cluster, topic: MakeTopic
-) -> None:
+def test_invalid_topics_are_rejected(client: Driver, cluster: Cluster, topic: MakeTopic) -> None:
     with client.admin() as admin:
         for new, code in (
             (NewTopic(name=topic(), replication=cluster.replication), TOPIC_EXISTS),
@@ -101,14 +99,14 @@ def test_topics_that_can_not_be_are_refused(
 
 
 @pytest.mark.needs("errors")
-def test_a_topic_that_is_not_there_can_not_be_deleted(client: Driver) -> None:
+def test_an_unknown_topic_cannot_be_deleted(client: Driver) -> None:
     with client.admin() as admin, pytest.raises(Refused) as refused:
         admin.delete("there.is.none")
     assert refused.value.code == UNKNOWN_TOPIC
 
 
 @pytest.mark.needs("admin.validate")
-def test_a_topic_that_is_only_checked_is_not_made(client: Driver, cluster: Cluster) -> None:
+def test_validate_only_creates_no_topic(client: Driver, cluster: Cluster) -> None:
     name = fresh(client)
     new = NewTopic(name=name, replication=cluster.replication)
     with client.admin() as admin:
@@ -169,7 +167,7 @@ def test_deleted_records_are_gone_for_all(client: Driver, topic: MakeTopic) -> N
 @pytest.mark.needs("admin.reassign")
 def test_a_partition_moves_while_it_is_used(client: Driver, cluster: Cluster) -> None:
     if not isinstance(cluster, ThreeNodes):
-        pytest.skip("excluded: one node has nowhere to move to")
+        pytest.skip("excluded: one node has no target for a reassignment")
     name = fresh(client)
     cluster.create(NewTopic(name=name, replication=1))
     there = cluster.leader(name, 0)
@@ -182,11 +180,11 @@ def test_a_partition_moves_while_it_is_used(client: Driver, cluster: Cluster) ->
         writer.send(name, numbered(100, since=100))
     with client.reader(name, {0: "beginning"}) as reader:
         found = contents(read(reader, 200))
-    # A producer that is not idempotent sends a refused batch once more behind those that followed.
+    # A producer that is not idempotent retries a rejected batch after the following ones.
     assert found[:100] == contents(numbered(100))
     assert Counter(found) == Counter(contents(numbered(200)))
     with client.admin() as admin:
-        admin.delete(name)  # some clients want a leader of every topic, also when a broker is down
+        admin.delete(name)  # some clients require a leader of every topic, even if a broker is down
 
 
 @pytest.mark.needs("admin.elect")
@@ -196,7 +194,7 @@ def test_a_preferred_leader_that_leads_needs_no_election(client: Driver, topic: 
         code = 0
         try:
             admin.elect_preferred(name, 0)
-        except Refused as refused:  # some clients take it for a success
+        except Refused as refused:  # some clients treat it as a success
             code = refused.code
         assert code in (0, ELECTION_NOT_NEEDED)
         with pytest.raises(Refused) as unknown:

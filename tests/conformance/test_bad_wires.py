@@ -1,4 +1,4 @@
-"""Connections break while clients write: what was sent again is stored once, and in its order."""
+"""Connections break while clients write: retried records are stored once and in order."""
 
 import threading
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ pytestmark = [
 
 
 class Wires:
-    """Three nodes that clients reach through proxies alone."""
+    """Three nodes that clients reach only through proxies."""
 
     def __init__(self, nodes: ThreeNodes, proxies: dict[int, ForwardingProxy]) -> None:
         self.nodes = nodes
@@ -42,11 +42,11 @@ class Wires:
             proxy.cut()
 
     def lose_answers(self) -> None:
-        """Let a request through and no answer to it, and break every connection then."""
+        """Forward requests without their responses, then break every connection."""
         for proxy in self.proxies.values():
             proxy.hold(Direction.TO_CLIENT)
         before = {n: proxy.passed_bytes(Direction.TO_SERVER) for n, proxy in self.proxies.items()}
-        with suppress(AssertionError):  # who waits for an answer that is held sends nothing
+        with suppress(AssertionError):  # a client that waits for a held response sends no request
             until("something is sent", lambda: self._has_sent(before), within_s=1.0)
         self.cut()
         for proxy in self.proxies.values():
@@ -77,7 +77,7 @@ def wires(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wires]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_idempotent_producer_stores_once_what_it_sends_again(
+def test_an_idempotent_producer_stores_retried_records_once(
     wires: Wires, client: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     name = f"wires.{client}"

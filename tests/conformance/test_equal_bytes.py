@@ -25,7 +25,7 @@ from .records import T0, assert_same, contents, numbered, unusual
 pytestmark = pytest.mark.slow
 
 MakeTopic = Callable[..., str]
-NAMED = (4, 7, 11, 12)  # versions that name topics; later ones give their ids
+NAMED = (4, 7, 11, 12)  # versions with topic names; later ones have topic ids
 BY_ID = (13, 16, 18)
 WAIT_MS = 10_000
 
@@ -33,12 +33,12 @@ WAIT_MS = 10_000
 @pytest.fixture
 def nodes(cluster: Cluster) -> ThreeNodes:
     if not isinstance(cluster, ThreeNodes):
-        pytest.skip("excluded: it has no other door")
+        pytest.skip("excluded: it has no gRPC listener")
     return cluster
 
 
 def by_our_client(nodes: ThreeNodes, topic: str) -> list[Found]:
-    """What our own consumer, which speaks gRPC, reads of partition 0."""
+    """Return the records of partition 0, read by the quorumlog consumer by gRPC."""
     with nodes.log() as log, log.consumer(topic, until_end=True) as consumer:
         return [
             Found(
@@ -53,7 +53,7 @@ def by_our_client(nodes: ThreeNodes, topic: str) -> list[Found]:
         ]
 
 
-def test_what_a_client_writes_both_doors_serve(
+def test_both_protocols_serve_the_records_of_a_client(
     client: Driver, nodes: ThreeNodes, topic: MakeTopic
 ) -> None:
     name = topic()
@@ -66,10 +66,10 @@ def test_what_a_client_writes_both_doors_serve(
     assert contents(found) == contents(records * len(codecs))
     with client.reader(name, {0: "beginning"}) as reader:
         assert read(reader, len(found)) == found
-    assert_both_doors_give_the_stored_bytes(nodes, name)
+    assert_both_protocols_return_the_stored_bytes(nodes, name)
 
 
-def test_what_our_producer_writes_every_client_reads(
+def test_every_client_reads_the_records_of_our_producer(
     client: Driver, nodes: ThreeNodes, topic: MakeTopic
 ) -> None:
     name = topic()
@@ -97,14 +97,14 @@ def test_what_our_producer_writes_every_client_reads(
     assert contents(found) == contents(records * len(codecs))
     with client.reader(name, {0: "beginning"}) as reader:
         assert read(reader, len(found)) == found
-    assert_both_doors_give_the_stored_bytes(nodes, name)
+    assert_both_protocols_return_the_stored_bytes(nodes, name)
 
 
 @pytest.fixture(scope="module")
-def everybody(
+def all_clients(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Driver]]:
-    """Every client that this machine has, by name."""
+    """Return the drivers of all clients that this machine has, by name."""
     with ExitStack() as stack:
         found = {}
         for name in CLIENTS:
@@ -118,8 +118,8 @@ def everybody(
 
 @pytest.mark.long
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_one_client_writes_all_others_read_alike(
-    client: Driver, everybody: dict[str, Driver], topic: MakeTopic, codec: Codec
+def test_all_clients_read_equal_records_of_one_client(
+    client: Driver, all_clients: dict[str, Driver], topic: MakeTopic, codec: Codec
 ) -> None:
     if codec in client.cannot:
         pytest.skip(f"excluded: {client.name}, {codec}: {client.cannot[codec]}")
@@ -128,7 +128,7 @@ def test_what_one_client_writes_all_others_read_alike(
     with client.writer(codec=codec) as writer:
         writer.send(name, records)
     found = {}
-    for driver in everybody.values():
+    for driver in all_clients.values():
         if codec not in driver.cannot:
             with driver.reader(name, {0: "beginning"}) as reader:
                 found[driver.name] = read(reader, len(records))
@@ -137,8 +137,8 @@ def test_what_one_client_writes_all_others_read_alike(
         assert seen == found[client.name], other
 
 
-def assert_both_doors_give_the_stored_bytes(nodes: ThreeNodes, topic: str) -> None:
-    """Every version of a fetch, and gRPC's: the bytes of the leader's log."""
+def assert_both_protocols_return_the_stored_bytes(nodes: ThreeNodes, topic: str) -> None:
+    """Check that every version of Fetch, and gRPC, returns the bytes of the leader's log."""
     leader = nodes.nodes[nodes.leader(topic, 0)]
     log = Path(leader.data_dir) / f"{topic}-0"
     stored = b"".join(path.read_bytes() for path in sorted(log.glob("*.log")))
@@ -161,7 +161,7 @@ async def by_kafka(
     version: int,
     which: dict[str, Any],
 ) -> bytes:
-    """All of partition 0, fetched by this version."""
+    """Fetch all of partition 0 with this version of Fetch."""
     found = b""
     offset = 0
     client = await connect_with(runtime, address, security)
@@ -179,7 +179,7 @@ async def by_kafka(
 
 
 async def by_grpc(runtime: Runtime, address: str, topic: str) -> bytes:
-    """All of partition 0, fetched by gRPC."""
+    """Fetch all of partition 0 by gRPC."""
     channel = runtime.network.channel(address)
     found = b""
     offset = 0

@@ -1,4 +1,4 @@
-"""A leader dies while clients write and read: they find the next one, and nothing is lost."""
+"""Failover of a leader while clients write and read: they continue and no record is lost."""
 
 import threading
 from collections.abc import Callable
@@ -23,7 +23,7 @@ EACH = 50  # records of one call
 @pytest.fixture
 def nodes(cluster: Cluster) -> ThreeNodes:
     if not isinstance(cluster, ThreeNodes):
-        pytest.skip("excluded: one node has nobody to fail over to")
+        pytest.skip("excluded: one node cannot fail over")
     return cluster
 
 
@@ -33,20 +33,21 @@ def all_in_sync(nodes: ThreeNodes, topic: str) -> bool:
     return all(len(each.isr) == 3 for each in described.partitions)
 
 
-def until_told(what: str, is_told: Callable[[], bool]) -> None:
-    """Ask until a client tells it; those that ask the dead broker first may fail meanwhile."""
+def until_reported(what: str, is_reported: Callable[[], bool]) -> None:
+    """Call until the client returns an expected result; calls to the dead broker may fail
+    before."""
 
     def holds() -> bool:
         try:
-            return is_told()
+            return is_reported()
         except Refused:
             return False
 
-    until(f"{what} is told", holds)
+    until(f"{what} is reported", holds)
 
 
 @pytest.mark.needs("idempotent")
-def test_an_idempotent_producer_lives_through_the_death_of_the_leader(
+def test_an_idempotent_producer_survives_the_death_of_the_leader(
     client: Driver, nodes: ThreeNodes, topic: MakeTopic
 ) -> None:
     name = topic(min_insync_replicas="2")
@@ -83,7 +84,7 @@ def test_an_idempotent_producer_lives_through_the_death_of_the_leader(
     until("all replicas are in sync", lambda: all_in_sync(nodes, name))
 
 
-def test_a_reader_lives_through_the_death_of_the_leader(
+def test_a_reader_survives_the_death_of_the_leader(
     client: Driver, nodes: ThreeNodes, topic: MakeTopic
 ) -> None:
     name = topic(partitions=3)
@@ -107,7 +108,7 @@ def test_a_reader_lives_through_the_death_of_the_leader(
 
 
 @pytest.mark.needs("admin")
-def test_the_metadata_names_the_leader_that_came_and_the_broker_that_went(
+def test_the_metadata_has_the_new_leader_and_the_lost_broker(
     client: Driver, nodes: ThreeNodes, topic: MakeTopic
 ) -> None:
     name = topic()
@@ -116,10 +117,14 @@ def test_the_metadata_names_the_leader_that_came_and_the_broker_that_went(
         assert admin.describe(name)[0].leader == leader
         nodes.nodes[leader].kill()
         try:
-            until_told("another leader", lambda: admin.describe(name)[0].leader not in (leader, -1))
-            until_told("no broker that is dead", lambda: leader not in admin.brokers().addresses)
+            until_reported(
+                "another leader", lambda: admin.describe(name)[0].leader not in (leader, -1)
+            )
+            until_reported(
+                "no broker that is dead", lambda: leader not in admin.brokers().addresses
+            )
             assert admin.describe(name)[0].leader == nodes.leader(name, 0)
         finally:
             nodes.nodes[leader].start()
-        until_told("the broker that is back", lambda: leader in admin.brokers().addresses)
+        until_reported("the broker that is back", lambda: leader in admin.brokers().addresses)
     until("all replicas are in sync", lambda: all_in_sync(nodes, name))

@@ -1,4 +1,4 @@
-"""Consumers in groups: they share, go on where the group had stopped, and take over."""
+"""Consumers in groups: they share partitions, resume at committed offsets, and take over."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ def offsets_and_values(found: Sequence[Found]) -> list[tuple[int, bytes | None]]
 
 
 def read(member: Member, count: int) -> list[Found]:
-    """Return so many records; the first ones wait for the group."""
+    """Return so many records; the first poll waits for the group."""
     found: list[Found] = []
     end = time.monotonic() + WITHIN_S
     while len(found) < count:
@@ -46,7 +46,7 @@ def read(member: Member, count: int) -> list[Found]:
 
 
 def until_owned(members: Sequence[Member]) -> list[set[int]]:
-    """Poll all of them until every partition is somebody's; returns whose."""
+    """Poll all members until every partition has an owner; return the owners."""
     end = time.monotonic() + WITHIN_S
     while True:
         owned = [member.owned() for member in members]
@@ -58,7 +58,7 @@ def until_owned(members: Sequence[Member]) -> list[set[int]]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_group_goes_on_where_it_had_stopped(
+def test_a_group_resumes_at_its_committed_offsets(
     client: Driver, topic: MakeTopic, protocol: GroupProtocol
 ) -> None:
     name = topic(partitions=PARTITIONS)
@@ -73,7 +73,7 @@ def test_a_group_goes_on_where_it_had_stopped(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_members_share_the_partitions_and_one_takes_over_what_another_leaves(
+def test_members_share_the_partitions_and_take_over_those_of_a_leaving_member(
     client: Driver, topic: MakeTopic, protocol: GroupProtocol
 ) -> None:
     name = topic(partitions=PARTITIONS)

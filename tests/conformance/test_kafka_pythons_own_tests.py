@@ -1,4 +1,4 @@
-"""kafka-python's own integration tests, against a cluster that they have to themselves."""
+"""kafka-python's own integration tests against a separate cluster."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.suite("kafka-python-own", version(kafka_python_tests.PA
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """A broker, as the tests expect one."""
+    """Return the address of a broker with the expected settings."""
     if is_secure():
         pytest.skip("excluded: its tests connect without security")
     expected = {
@@ -39,7 +39,8 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def warm(client: Driver) -> None:
-    """Have a group, so that the topic of the groups' offsets is there: some tests wait little."""
+    """Create a group, so that the topic of the groups' offsets exists: some tests have short
+    timeouts."""
     with client.admin() as admin:
         until("the brokers are registered", lambda: 0 in admin.brokers().addresses)
         admin.create(NewTopic(name="warm", replication=1))
@@ -54,7 +55,7 @@ def warm(client: Driver) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(kafka_python_tests.FETCH_S + kafka_python_tests.ALL_S + 60)
-def test_they_pass_but_for_those_that_are_excluded(
+def test_all_tests_except_the_excluded_ones_pass(
     address: str, tmp_path: Path, tally: Callable[[Tally], None]
 ) -> None:
     warm(KafkaPython(address))
@@ -69,9 +70,7 @@ def test_they_pass_but_for_those_that_are_excluded(
     )
     names = {each.test.partition("[")[0] for each in found}
     names |= {name.partition("::")[0] for name in names}
-    assert kafka_python_tests.EXCLUDED.keys() <= names, (
-        "an exclusion is of a test that is not there"
-    )
+    assert kafka_python_tests.EXCLUDED.keys() <= names, "an excluded test does not exist"
     assert [each for each in found if each.what == "failed"] == []
     assert sum(each.what == "passed" for each in found) > len(found) / 2
 
@@ -90,7 +89,7 @@ REPORT = """\
 
 
 @pytest.mark.suite("quorumlog")
-def test_a_report_says_of_each_test_what_came_of_it() -> None:
+def test_a_report_has_the_result_of_each_test() -> None:
     found = kafka_python_tests.outcomes(REPORT)
     assert [(each.test.partition("_")[2], each.what, each.why) for each in found] == [
         ("admin_integration.py::test_elect_leaders", "passed", ""),

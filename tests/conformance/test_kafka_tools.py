@@ -1,4 +1,4 @@
-"""The commands that come with Kafka, as an operator gives them; each is a JVM of its own."""
+"""The command-line tools of Kafka; each runs in a separate JVM."""
 
 import json
 import re
@@ -26,7 +26,7 @@ MakeTopic = Callable[..., str]
 
 @pytest.fixture
 def tool(cluster: Cluster, tmp_path: Path) -> Tool:
-    """Runs `kafka-NAME --bootstrap-server ...` and returns what it prints."""
+    """Run `kafka-NAME --bootstrap-server ...` and return its output."""
     if cluster.security is None:
         return tool_of(cluster.bootstrap)
     config = write_properties(tmp_path / "client.properties", cluster.security.java())
@@ -34,7 +34,7 @@ def tool(cluster: Cluster, tmp_path: Path) -> Tool:
 
 
 def rows(printed: str) -> list[dict[str, str]]:
-    """The partitions that kafka-topics describes: each line is "Name: value" by tabs."""
+    """Return the partitions that kafka-topics describes: each line is "Name: value" by tabs."""
     found = []
     for line in printed.splitlines():
         pairs = [part.partition(": ") for part in line.strip().split("\t")]
@@ -44,7 +44,7 @@ def rows(printed: str) -> list[dict[str, str]]:
     return found
 
 
-def test_topics_are_made_described_grown_and_deleted(tool: Tool, cluster: Cluster) -> None:
+def test_topics_are_created_described_extended_and_deleted(tool: Tool, cluster: Cluster) -> None:
     replication = str(cluster.replication)
     made = ("--create", "--topic", "tools.topic", "--partitions", "2")
     tool("topics", *made, "--replication-factor", replication, "--config", "retention.ms=60000")
@@ -67,7 +67,7 @@ def test_topics_are_made_described_grown_and_deleted(tool: Tool, cluster: Cluste
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups_are_listed_described_set_back_and_deleted(
+def test_groups_are_listed_described_reset_and_deleted(
     tool: Tool, topic: MakeTopic, protocol: str
 ) -> None:
     name = topic()
@@ -168,9 +168,9 @@ def test_preferred_leaders_are_elected(tool: Tool, topic: MakeTopic) -> None:
     assert "Valid replica already elected" in tool("leader-election", *which)
 
 
-def test_partitions_are_moved(tool: Tool, cluster: Cluster, tmp_path: Path) -> None:
+def test_partitions_are_reassigned(tool: Tool, cluster: Cluster, tmp_path: Path) -> None:
     if not isinstance(cluster, ThreeNodes):
-        pytest.skip("excluded: one node has nowhere to move to")
+        pytest.skip("excluded: one node has no target for a reassignment")
     tool("topics", "--create", "--topic", "tools.moved", "--replica-assignment", "1:2,2:3")
     plan = tmp_path / "plan.json"
     wanted = {0: [3, 1], 1: [1, 2]}
@@ -220,7 +220,7 @@ def test_features_are_described(tool: Tool) -> None:
     assert re.search(r"Feature: metadata.version\s", printed), printed
 
 
-def test_api_versions_of_every_broker_are_told(tool: Tool, cluster: Cluster) -> None:
+def test_api_versions_of_every_broker_are_returned(tool: Tool, cluster: Cluster) -> None:
     printed = tool("broker-api-versions")
     for number, address in cluster.addresses.items():
         assert f"{address} (id: {number} " in printed
@@ -228,7 +228,7 @@ def test_api_versions_of_every_broker_are_told(tool: Tool, cluster: Cluster) -> 
     assert "ApiVersions(18): 0 to 4" in printed
 
 
-def test_the_cluster_tells_its_id_and_its_endpoints(tool: Tool, cluster: Cluster) -> None:
+def test_the_cluster_returns_its_id_and_its_endpoints(tool: Tool, cluster: Cluster) -> None:
     with KafkaPython(cluster.bootstrap, cluster.security).admin() as admin:
         known = admin.brokers()
     assert f"Cluster ID: {known.cluster_id}" in tool("cluster", "cluster-id")
@@ -254,7 +254,7 @@ def test_producers_of_a_partition_are_described(
 
 
 def table(printed: str) -> list[dict[str, str]]:
-    """The rows of a table by the names of its columns."""
+    """Return the rows of a table by the names of its columns."""
     header, *lines = [line.split("\t") for line in printed.splitlines() if "\t" in line]
     return [
         {name.strip(): field.strip() for name, field in zip(header, line, strict=False)}
@@ -290,7 +290,7 @@ def test_transactions_are_listed_described_and_aborted_in_a_partition(
 
 
 def test_a_hanging_transaction_is_found_and_aborted(tmp_path: Path) -> None:
-    """The coordinator lost its state, with a transaction open in a partition."""
+    """The coordinator lost its state while a transaction was open in a partition."""
     with Broker(data_dir=tmp_path / "data") as broker:
         name = broker.create_topic()
         with Confluent(broker.kafka).transactional(name) as writer:
@@ -309,7 +309,7 @@ def test_a_hanging_transaction_is_found_and_aborted(tmp_path: Path) -> None:
         with KafkaPython(broker.kafka).writer() as plain:
             plain.send(name, numbered(3))
         with Confluent(broker.kafka).reader(name, {0: "beginning"}, is_committed=True) as reader:
-            assert [one.offset for one in read(reader, 3)] == [11, 12, 13]  # behind the marker
+            assert [one.offset for one in read(reader, 3)] == [11, 12, 13]  # after the marker
 
 
 @pytest.mark.parametrize("is_group", [False, True])
@@ -318,7 +318,7 @@ def test_messages_are_copied_in_transactions(
 ) -> None:
     """Kafka's own read-process-write program aborts some of its transactions at random."""
     if cluster.security is not None:
-        pytest.skip("excluded: the program takes no settings of its client")
+        pytest.skip("excluded: the program accepts no client settings")
     source, target = topic(), topic()
     printed = tool(
         "verifiable-producer", "--topic", source, "--max-messages", "500", "--acks", "-1"
@@ -378,4 +378,4 @@ def test_the_performance_test_of_producers_runs(
     assert re.search(r"20000 records sent, .* 99.9th", printed), printed
     listed = tool("get-offsets", "--topic", name)
     count = sum(int(line.rpartition(":")[2]) for line in listed.splitlines() if ":" in line)
-    assert count > 20000 if is_transactional else count == 20000  # with the markers
+    assert count > 20000 if is_transactional else count == 20000  # including the markers

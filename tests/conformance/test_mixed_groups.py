@@ -1,4 +1,5 @@
-"""One group of several clients: they share the partitions, and each record is one client's."""
+"""Groups with members of several clients: they share the partitions and each record is read
+once."""
 
 import itertools
 import time
@@ -26,7 +27,7 @@ OURS = "quorumlog"
 
 
 class OurMember:
-    """A `Member` that is our own consumer, by gRPC."""
+    """The quorumlog consumer, by gRPC, as a `Member`."""
 
     def __init__(self, consumer: GroupConsumer) -> None:
         self._consumer = consumer
@@ -53,9 +54,10 @@ class OurMember:
 def join(
     cluster: Cluster, tmp_path: Path
 ) -> Iterator[Callable[[str, str, GroupProtocol], tuple[Member, Callable[[], None]]]]:
-    """Makes members of the clients with these names in one group: the member, and its end."""
+    """Return a function that adds a member of the named client to the group, with its exit
+    stack."""
     if not isinstance(cluster, ThreeNodes):
-        pytest.skip("excluded: our own client does not speak to a Kafka")
+        pytest.skip("excluded: the quorumlog client does not connect to Kafka")
     drivers: dict[str, Driver] = {}
     with ExitStack() as clients, ExitStack() as members:
 
@@ -86,7 +88,7 @@ def join(
 
 
 def settle(members: Sequence[Member]) -> None:
-    """Poll all of them until each has some and every partition is one's."""
+    """Poll all members until each has partitions and every partition has an owner."""
     end = time.monotonic() + 2 * WITHIN_S
     while True:
         owned = [member.owned() for member in members]
@@ -98,7 +100,7 @@ def settle(members: Sequence[Member]) -> None:
 
 
 def read(members: Sequence[Member], count: int) -> list[tuple[int, bytes | None]]:
-    """What they read, all of them together, until so many records are there."""
+    """Return the records that all members read, once there are `count` of them."""
     found: list[Found] = []
     end = time.monotonic() + WITHIN_S
     while len(found) < count:
@@ -111,7 +113,7 @@ def read(members: Sequence[Member], count: int) -> list[tuple[int, bytes | None]
 
 
 def share(cluster: ThreeNodes, topic: str, members: Sequence[Member], value: bytes) -> None:
-    """Write a record to each partition: each is read once, by whoever owns the partition."""
+    """Write a record to each partition: the partition's owner reads it once."""
     settle(members)
     with cluster.log() as log, log.producer() as producer:
         for partition in range(PARTITIONS):
@@ -139,7 +141,7 @@ def share(cluster: ThreeNodes, topic: str, members: Sequence[Member], value: byt
         ),
     ],
 )
-def test_clients_come_and_go_and_each_record_is_one_clients(
+def test_each_record_is_read_once_while_clients_join_and_leave(
     cluster: Cluster,
     join: Callable[[str, str, GroupProtocol], tuple[Member, Callable[[], None]]],
     topic: MakeTopic,

@@ -1,4 +1,5 @@
-"""Consumers that are assigned partitions: places, seeks, times, pauses, bounds, ends of the log."""
+"""Consumers with assigned partitions: offsets, seeks, timestamps, pauses, bounds, ends of the
+log."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from .records import T0, contents, numbered
 pytestmark = pytest.mark.slow
 
 MakeTopic = Callable[..., str]
-OUT_OF_RANGE = (1, -140)  # the protocol's number; librdkafka's when it may not choose a new place
+OUT_OF_RANGE = (1, -140)  # the protocol's code; librdkafka's if it must not choose a new position
 
 
 def offsets(found: Iterable[Found]) -> list[int]:
@@ -21,7 +22,7 @@ def offsets(found: Iterable[Found]) -> list[int]:
 
 @pytest.fixture
 def hundred(client: Driver, topic: MakeTopic) -> str:
-    """A topic of one partition with a hundred records in ten batches."""
+    """Create a topic of one partition with a hundred records in ten batches."""
     name = topic()
     with client.writer() as writer:
         for since in range(0, 100, 10):
@@ -30,9 +31,7 @@ def hundred(client: Driver, topic: MakeTopic) -> str:
 
 
 @pytest.mark.parametrize("start", [0, 1, 9, 10, 57, 99])
-def test_reading_begins_at_the_offset_that_was_chosen(
-    client: Driver, hundred: str, start: int
-) -> None:
+def test_reading_begins_at_the_requested_offset(client: Driver, hundred: str, start: int) -> None:
     with client.reader(hundred, {0: start}) as reader:
         found = read(reader, 100 - start)
     assert offsets(found) == list(range(start, 100))
@@ -49,7 +48,7 @@ def test_reading_seeks_back_and_forth(client: Driver, hundred: str) -> None:
         assert offsets(read(reader, 100)) == list(range(100))
 
 
-def test_a_reader_at_the_end_gets_what_is_written_then(client: Driver, hundred: str) -> None:
+def test_a_reader_at_the_end_gets_new_records(client: Driver, hundred: str) -> None:
     with client.reader(hundred, {0: "end"}) as reader:
         assert reader.poll(0.3) == []
         with client.writer() as writer:
@@ -60,7 +59,7 @@ def test_a_reader_at_the_end_gets_what_is_written_then(client: Driver, hundred: 
 
 @pytest.mark.needs("wait")
 def test_a_record_wakes_the_reader_that_waits_for_it(client: Driver, topic: MakeTopic) -> None:
-    """Or it would wait for as long as its fetch may."""
+    """Otherwise it would wait for the maximum time of its fetch."""
     name = topic()
     with (
         client.writer() as writer,
@@ -73,10 +72,12 @@ def test_a_record_wakes_the_reader_that_waits_for_it(client: Driver, topic: Make
             writer.send(name, numbered(1, since=number))
             assert offsets(read(reader, 1)) == [number]
             took.append(time.monotonic() - began)
-        assert sorted(took)[1] < 9.0, "where a machine stalls for once, the others show it"
+        assert sorted(took)[1] < 9.0, "one stall of the machine is permitted"
 
 
-def test_the_ends_of_a_partition_are_told(client: Driver, hundred: str, topic: MakeTopic) -> None:
+def test_the_ends_of_a_partition_are_returned(
+    client: Driver, hundred: str, topic: MakeTopic
+) -> None:
     assert client.offset(hundred, 0, "beginning") == 0
     assert client.offset(hundred, 0, "end") == 100
     assert client.offset(topic(), 0, "end") == 0
@@ -102,7 +103,7 @@ def test_offsets_are_found_by_time(client: Driver, topic: MakeTopic) -> None:
 
 
 @pytest.mark.needs("pause")
-def test_a_paused_partition_is_silent_while_the_other_one_goes_on(
+def test_a_paused_partition_returns_no_records_while_the_other_one_does(
     client: Driver, topic: MakeTopic
 ) -> None:
     name = topic(partitions=2)
@@ -123,7 +124,7 @@ def test_a_paused_partition_is_silent_while_the_other_one_goes_on(
 
 
 @pytest.mark.needs("fetch_bytes")
-def test_a_fetch_of_few_bytes_still_brings_a_batch(client: Driver, topic: MakeTopic) -> None:
+def test_a_fetch_of_few_bytes_still_returns_a_batch(client: Driver, topic: MakeTopic) -> None:
     name = topic()
     with client.writer() as writer:
         for number in range(5):
@@ -134,14 +135,14 @@ def test_a_fetch_of_few_bytes_still_brings_a_batch(client: Driver, topic: MakeTo
 
 
 @pytest.mark.needs("errors")
-def test_a_reader_beyond_the_end_is_told(client: Driver, hundred: str) -> None:
+def test_a_reader_beyond_the_end_gets_an_error(client: Driver, hundred: str) -> None:
     with client.reader(hundred, {0: 101}) as reader, pytest.raises(Refused) as refused:
         read(reader, 1, within_s=20)
     assert refused.value.code in OUT_OF_RANGE
 
 
 @pytest.mark.needs("errors", "admin.delete_records")
-def test_a_reader_below_the_start_is_told_and_may_go_on_from_it(
+def test_a_reader_below_the_start_gets_an_error_and_may_continue_at_the_start(
     client: Driver, hundred: str
 ) -> None:
     with client.admin() as admin:
@@ -171,7 +172,9 @@ def test_partitions_of_every_broker_are_read_at_once(
         assert contents(mine) == contents(numbered(50))
 
 
-def test_a_reader_sees_an_order_while_others_write(client: Driver, topic: MakeTopic) -> None:
+def test_a_reader_gets_records_in_order_while_others_write(
+    client: Driver, topic: MakeTopic
+) -> None:
     name = topic()
     with client.reader(name, {0: "beginning"}) as reader, client.writer() as writer:
         found: list[Found] = []

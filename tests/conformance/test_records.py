@@ -1,4 +1,4 @@
-"""What each client writes is what it reads: codecs, nulls, headers, times, sizes, acks."""
+"""Each client reads the records that it wrote: codecs, nulls, headers, times, sizes, acks."""
 
 import time
 from collections.abc import Callable
@@ -28,7 +28,7 @@ MESSAGE_TOO_LARGE = 10
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_they_were_and_are_stored_with_their_codec(
+def test_records_are_read_unchanged_and_stored_with_their_codec(
     client: Driver, cluster: Cluster, topic: MakeTopic, codec: Codec
 ) -> None:
     if codec in client.cannot:
@@ -47,7 +47,7 @@ def test_records_come_back_as_they_were_and_are_stored_with_their_codec(
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_records_arrive_whatever_is_acknowledged(
+def test_records_are_stored_with_each_acks_setting(
     client: Driver, topic: MakeTopic, acks: Acks
 ) -> None:
     name = topic()
@@ -67,7 +67,7 @@ def test_an_idempotent_producer_numbers_its_batches(
 ) -> None:
     name = topic()
     with client.writer(idempotent=True) as writer:
-        for since in range(0, 500, 50):  # more batches than a broker remembers of a producer
+        for since in range(0, 500, 50):  # more batches than a broker keeps of a producer
             writer.send(name, numbered(50, since=since))
     with client.reader(name, {0: "beginning"}) as reader:
         found = read(reader, 500)
@@ -75,7 +75,7 @@ def test_an_idempotent_producer_numbers_its_batches(
     assert_dense(found)
     headers = cluster.batches(name, 0)
     assert all(header.producer_id >= 0 for header in headers)
-    if client.name != "kcat":  # which is a new producer with each command
+    if client.name != "kcat":  # kcat has a new producer for each command
         assert len({header.producer_id for header in headers}) == 1
         first = [header.base_sequence for header in headers]
         assert first == [header.base_offset for header in headers]
@@ -83,7 +83,7 @@ def test_an_idempotent_producer_numbers_its_batches(
 
 @pytest.mark.needs("large")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_record_of_nearly_a_megabyte_comes_back(
+def test_a_record_of_nearly_a_megabyte_is_read_unchanged(
     client: Driver, topic: MakeTopic, codec: Codec
 ) -> None:
     if codec in client.cannot:
@@ -101,7 +101,7 @@ def test_a_record_of_nearly_a_megabyte_comes_back(
 
 
 @pytest.mark.needs("errors")
-def test_a_record_that_is_too_large_is_refused_and_the_next_one_taken(
+def test_a_record_that_is_too_large_is_rejected_and_the_next_one_accepted(
     client: Driver, topic: MakeTopic
 ) -> None:
     name = topic(max_message_bytes="100000")
@@ -114,7 +114,9 @@ def test_a_record_that_is_too_large_is_refused_and_the_next_one_taken(
         assert [one.value for one in read(reader, 1)] == [b"small"]
 
 
-def test_a_broker_stamps_where_a_topic_says_so(client: Driver, topic: MakeTopic) -> None:
+def test_the_broker_stamps_records_of_a_topic_with_log_append_time(
+    client: Driver, topic: MakeTopic
+) -> None:
     name = topic(message_timestamp_type="LogAppendTime")
     before_ms = int(time.time() * 1000) - 1
     with client.writer(codec="gzip") as writer:
@@ -125,9 +127,7 @@ def test_a_broker_stamps_where_a_topic_says_so(client: Driver, topic: MakeTopic)
     assert all(before_ms <= one.timestamp_ms <= after_ms for one in found)
 
 
-def test_keys_go_to_the_partitions_to_which_the_fields_hash_sends_them(
-    client: Driver, topic: MakeTopic
-) -> None:
+def test_keys_go_to_the_partitions_of_the_murmur2_hash(client: Driver, topic: MakeTopic) -> None:
     name = topic(partitions=3)
     keys = [b"key-%d" % i for i in range(40)] + ["\u00fc\u2192".encode()]
     with client.writer() as writer:
@@ -158,14 +158,14 @@ def test_many_records_keep_their_order_in_each_partition(client: Driver, topic: 
         assert_dense(ours)
 
 
-def test_a_producer_makes_the_topic_that_it_names(client: Driver, cluster: Cluster) -> None:
-    """Where `auto.create.topics.enable` is left as it is."""
+def test_a_producer_creates_its_topic(client: Driver, cluster: Cluster) -> None:
+    """With the default of `auto.create.topics.enable`."""
     if not isinstance(cluster, ThreeNodes):
-        pytest.skip("excluded: it was told not to")
+        pytest.skip("excluded: the setting is off")
     name = f"made.by.writing.{client.name}"
     with client.writer() as writer:
         writer.send(name, numbered(10))
     with client.reader(name, {0: "beginning"}) as reader:
         assert contents(read(reader, 10)) == contents(numbered(10))
     with cluster.log() as log:
-        log.admin.delete_topic(name)  # it has one replica, and some clients want all to be led
+        log.admin.delete_topic(name)  # its only replica may be on a broker that is down later

@@ -1,4 +1,4 @@
-"""Transactions: all or nothing over partitions and groups, for readers at both isolation levels."""
+"""Transactions are atomic over partitions and groups, at both isolation levels."""
 
 import re
 import time
@@ -28,15 +28,15 @@ def values(found: list[Found]) -> list[str]:
 
 
 def committed(client: Driver, topic: str, count: int, *, partition: int = 0) -> list[str]:
-    """Return the values of `count` records at isolation level read_committed, and all that follow
-    within half a second."""
+    """Return the values of `count` records at isolation level read_committed, and all records
+    within half a second after them."""
     with client.reader(topic, {partition: "beginning"}, is_committed=True) as reader:
         found = read(reader, count) if count else []
         return values(found + reader.poll(0.5))
 
 
 def polled(member: Member, count: int) -> list[Found]:
-    """Return so many records of a group; the first ones wait for the group."""
+    """Return so many records of a group; the first poll waits for the group."""
     found: list[Found] = []
     end = time.monotonic() + WITHIN_S
     while len(found) < count:
@@ -74,10 +74,10 @@ def test_records_of_an_aborted_transaction_stay_invisible(client: Driver, topic:
         assert len(read(reader, 6)) == 6
 
 
-def test_interleaved_transactions_of_two_producers_are_told_apart(
+def test_interleaved_transactions_of_two_producers_are_distinguished(
     client: Driver, topic: MakeTopic
 ) -> None:
-    """The fetched range holds batches of both; the list of aborted transactions decides."""
+    """The fetched range has batches of both; the list of aborted transactions decides."""
     name = topic()
     with client.transactional(f"{name}.a") as first, client.transactional(f"{name}.b") as second:
         first.begin()
@@ -86,7 +86,7 @@ def test_interleaved_transactions_of_two_producers_are_told_apart(
             first.send(name, sent(f"a{number}"))
             second.send(name, sent(f"b{number}"))
         second.commit()
-        assert committed(client, name, 0) == []  # the first one holds the last stable offset
+        assert committed(client, name, 0) == []  # the first one determines the last stable offset
         first.abort()
         with client.writer() as plain:
             plain.send(name, sent("plain"))
@@ -177,7 +177,7 @@ def test_many_transactions_of_one_producer_are_each_visible_once(
 
 
 def test_the_page_lists_the_client_with_its_version_and_these_tests(client: Driver) -> None:
-    count = sum(name.startswith("test_") for name in globals()) - 1  # but this one
+    count = sum(name.startswith("test_") for name in globals()) - 1  # without this test
     section = PAGE.read_text().partition("### Clients with transactions")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\S+) \| (.+?) \| (?:older|2) \| (.+?) \|$", section, re.MULTILINE)
     assert (client.name, client.version, f"{count} of {count}") in rows

@@ -1,4 +1,4 @@
-"""aiokafka: asyncio; it speaks versions of some years ago."""
+"""The driver of aiokafka: an asyncio client with protocol versions of some years ago."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -37,28 +37,28 @@ T = TypeVar("T")
 
 
 class Loop:
-    """Runs a client's coroutines one after the other; its tasks run only meanwhile."""
+    """Runs coroutines of a client in sequence; its tasks run only during such a call."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for it; raises Refused."""
+        """Run a coroutine to its end. Raise Refused."""
         try:
             return self._runner.run(work)
-        except ProducerFenced as error:  # it has no number there
+        except ProducerFenced as error:  # aiokafka gives it no error code
             raise Refused(PRODUCER_FENCED, repr(error)) from error
         except KafkaError as error:
             raise Refused(getattr(error, "errno", -1), repr(error)) from error
 
     def close(self) -> None:
-        """Nothing runs any more."""
+        """Close the loop."""
         self._runner.close()
 
 
 @contextmanager
 def opened(make: Callable[[], Any], stop: str = "stop") -> Iterator[tuple[Loop, Any]]:
-    """A started client of aiokafka's, with the loop that it lives in."""
+    """Start a client of aiokafka in a loop of its own."""
     loop = Loop()
     try:
         with started(loop, make, stop) as client:
@@ -69,7 +69,7 @@ def opened(make: Callable[[], Any], stop: str = "stop") -> Iterator[tuple[Loop, 
 
 @contextmanager
 def started(loop: Loop, make: Callable[[], Any], stop: str = "stop") -> Iterator[Any]:
-    """A started client in a loop that there is."""
+    """Start a client in an existing loop."""
 
     async def start() -> Any:
         client = make()
@@ -107,7 +107,7 @@ class AioKafka:
         if security is not None:
             context = create_ssl_context(cafile=security.ca)
             self._settings |= {**security.python(), "ssl_context": context}
-        self._members: list[Loop] = []  # of the members that are open, one and the same
+        self._members: list[Loop] = []  # of the open members; all are the same loop
 
     @contextmanager
     def writer(
@@ -126,7 +126,7 @@ class AioKafka:
                 enable_idempotence=idempotent,
                 linger_ms=linger_ms,
                 request_timeout_ms=10_000,
-                max_request_size=8_000_000,  # the broker is to refuse, not the client
+                max_request_size=8_000_000,  # the broker must reject it, not the client
             )
         ) as (loop, producer):
             yield AioKafkaWriter(loop, producer)
@@ -173,7 +173,7 @@ class AioKafka:
     def member(
         self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
     ) -> Iterator["AioKafkaMember"]:
-        # Members of a group live in one loop: none of them waits for another that does not run.
+        # Members of a group share a loop: otherwise one would wait for another that does not run.
         loop = self._members[0] if self._members else Loop()
         self._members.append(loop)
         try:
@@ -267,7 +267,7 @@ class AioKafkaReader:
         self._topic = topic
 
     def assign(self, starts: Mapping[int, Place]) -> None:
-        """Take the partitions on."""
+        """Assign the partitions."""
 
         async def assign() -> None:
             self._consumer.assign([TopicPartition(self._topic, each) for each in starts])

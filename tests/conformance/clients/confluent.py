@@ -1,4 +1,4 @@
-"""confluent-kafka: librdkafka with Python around it."""
+"""The driver of confluent-kafka, the Python package of librdkafka."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -45,12 +45,12 @@ from ..driving import (
 )
 
 POLLED_MAX: Final = 5000
-NO_OFFSET: Final = -1001  # librdkafka's word for "not known"
+NO_OFFSET: Final = -1001  # OFFSET_INVALID of librdkafka: unknown
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Errors as all drivers raise them."""
+    """Convert the client's errors into Refused."""
     try:
         yield
     except KafkaException as error:
@@ -58,7 +58,7 @@ def refusals() -> Iterator[None]:
 
 
 def refused(error: KafkaError) -> Refused:
-    """An error of librdkafka."""
+    """Return the Refused of an error of librdkafka."""
     return Refused(error.code(), error.str())
 
 
@@ -91,7 +91,7 @@ class Confluent:
             "enable.idempotence": idempotent,
             "linger.ms": linger_ms,
             "partitioner": "murmur2_random",  # as the others choose
-            "message.max.bytes": 8_000_000,  # the broker is to refuse, not the client
+            "message.max.bytes": 8_000_000,  # the broker must reject it, not the client
             "delivery.timeout.ms": int(WITHIN_S * 1000),
         }
         producer = Producer(settings)
@@ -118,7 +118,7 @@ class Confluent:
             yield ConfluentTransactionalWriter(producer)
         finally:
             producer.purge()
-            with suppress(KafkaException):  # a fenced one
+            with suppress(KafkaException):  # of a fenced producer
                 producer.flush(WITHIN_S)
 
     @contextmanager
@@ -133,7 +133,7 @@ class Confluent:
     ) -> Iterator["ConfluentReader"]:
         settings = {
             **self._settings(),
-            "group.id": "conformance",  # it insists; nothing is joined or committed
+            "group.id": "conformance",  # required; the client neither joins nor commits
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": wait_ms,
@@ -162,7 +162,7 @@ class Confluent:
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
         }
-        if protocol == "classic":  # of the other one the broker says how often
+        if protocol == "classic":  # for the other one the broker sets the interval
             settings["heartbeat.interval.ms"] = HEARTBEAT_MS
         consumer = Consumer(settings)
         try:
@@ -196,7 +196,7 @@ class Confluent:
             **self._security,
             "bootstrap.servers": self._bootstrap,
             "client.id": "conformance",
-            "log_level": 2,  # connections that are refused while a broker is down are no news
+            "log_level": 2,  # without the refused connections while a broker is down
             "topic.metadata.refresh.interval.ms": 10_000,
         }
 
@@ -280,7 +280,7 @@ class ConfluentReader:
         self._topic = topic
 
     def place(self, partition: int, to: Place) -> int:
-        """Where to go on; the end is looked up now, not by the next poll."""
+        """Return the next position; the end is looked up now, not by the next poll."""
         if to == "beginning":
             return OFFSET_BEGINNING
         if to == "end":
@@ -323,7 +323,7 @@ class ConfluentMember(ConfluentReader):
             self._consumer.commit(asynchronous=False)
 
     def metadata(self) -> Any:
-        """Its membership, which fences a transaction's offsets."""
+        """Return its membership, which fences a transaction's offsets."""
         return self._consumer.consumer_group_metadata()
 
 

@@ -1,4 +1,4 @@
-"""kafka-python: plain Python, and the newest versions of every key."""
+"""The driver of kafka-python: plain Python, with the newest version of every API key."""
 
 import re
 import warnings
@@ -25,7 +25,7 @@ from ..driving import (
     Starts,
 )
 
-with warnings.catch_warnings():  # it reads its schemas by a function that Python 3.11 deprecates
+with warnings.catch_warnings():  # its schemas use a function that Python 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -39,7 +39,7 @@ WITHIN_MS: Final = int(WITHIN_S * 1000)
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Errors as all drivers raise them."""
+    """Convert the client's errors into Refused."""
     try:
         yield
     except KafkaError as error:
@@ -81,7 +81,7 @@ class KafkaPython:
             linger_ms=linger_ms,
             delivery_timeout_ms=WITHIN_MS,
             request_timeout_ms=10_000,
-            max_request_size=8_000_000,  # the broker is to refuse, not the client
+            max_request_size=8_000_000,  # the broker must reject it, not the client
         )
         try:
             yield KafkaPythonWriter(producer)
@@ -242,7 +242,7 @@ class KafkaPythonReader:
             self._consumer.seek_to_beginning(place)
         elif to == "end":
             self._consumer.seek_to_end(place)
-            self._consumer.position(place)  # looked up now, not with the first poll
+            self._consumer.position(place)  # looked up now, not by the first poll
         else:
             self._consumer.seek(place, to)
 
@@ -269,7 +269,7 @@ class KafkaPythonMember(KafkaPythonReader):
             self._consumer.commit()
 
     def metadata(self) -> Any:
-        """Its membership, which fences a transaction's offsets."""
+        """Return its membership, which fences a transaction's offsets."""
         return self._consumer.group_metadata()
 
 
@@ -331,7 +331,7 @@ class KafkaPythonAdmin:
             addresses={
                 each["broker_id"]: f"{each['host']}:{each['port']}"
                 for each in found["brokers"]
-                if not each["is_fenced"]  # for which it asks too
+                if not each["is_fenced"]  # the response has fenced brokers too
             },
         )
 

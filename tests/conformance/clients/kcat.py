@@ -1,4 +1,4 @@
-"""kcat: a command a call, on the librdkafka of its distribution."""
+"""The driver of kcat: one command for each call, on the librdkafka of its distribution."""
 
 import os
 import re
@@ -32,7 +32,7 @@ from ..driving import (
 
 KEY_END: Final = "\t"
 RECORD_END: Final = "\n"
-MARK: Final = b"\n--next--\n"  # behind each record that it prints
+MARK: Final = b"\n--next--\n"  # after each printed record
 PRINTED: Final = r"%p %o %T %K %S\n%k%s%h" + r"\n--next--\n"
 FILES_MAX: Final = 200
 
@@ -60,7 +60,7 @@ class Kcat:
         libraries: str = "",
         security: ClientSecurity | None = None,
     ) -> None:
-        """`libraries`: where its shared libraries are, if the system does not know."""
+        """`libraries` is the folder of its shared libraries if the system has none."""
         self._command = [*command, "-b", bootstrap]
         for name, value in ({} if security is None else security.librdkafka()).items():
             self._command += ["-X", f"{name}={value}"]
@@ -69,7 +69,7 @@ class Kcat:
         (self.version,) = re.findall(r"Version ([\w.]+)", said.decode())
 
     def run(self, command: Sequence[str], stdin: bytes = b"") -> bytes:
-        """Return what it printed; raises AssertionError with what it complained of."""
+        """Return its output. Raise AssertionError with its stderr."""
         finished = subprocess.run(
             command,
             input=stdin,
@@ -82,7 +82,7 @@ class Kcat:
         return finished.stdout
 
     def ask(self, *arguments: str, stdin: bytes = b"") -> bytes:
-        """Run a command of its."""
+        """Run a command of kcat."""
         return self.run([*self._command, "-q", *arguments], stdin)
 
     @contextmanager
@@ -154,7 +154,7 @@ class Kcat:
 
 
 class KcatWriter:
-    """A `Writer`: what can be told by lines goes as lines, anything else as files."""
+    """A `Writer`: records that lines can express are sent as lines, others as files."""
 
     def __init__(self, kcat: Kcat, settings: Sequence[str]) -> None:
         self._kcat = kcat
@@ -193,7 +193,8 @@ class KcatWriter:
 
 
 def _kind(record: Sent) -> tuple[bool, int | None, bytes | None, Headers]:
-    """What one command can send together: lines of text, or files with one key and headers."""
+    """Return the kind of record that one command can send: lines of text, or files with one key and
+    headers."""
     is_text = bool(record.key) and not record.headers
     for part in (record.key, record.value):
         is_text = is_text and not any(end.encode() in (part or b"") for end in "\t\n")
@@ -203,12 +204,12 @@ def _kind(record: Sent) -> tuple[bool, int | None, bytes | None, Headers]:
 
 
 def _argument(content: bytes) -> str:
-    """Bytes as an argument of a command."""
+    """Return bytes as an argument of a command."""
     return content.decode("utf-8", "surrogateescape")
 
 
 class KcatReader:
-    """A `Reader` that runs it anew for each poll."""
+    """A `Reader` that runs kcat for each poll."""
 
     def __init__(self, kcat: Kcat, topic: str, settings: Sequence[str]) -> None:
         self._kcat = kcat
@@ -241,8 +242,7 @@ class KcatReader:
 
 
 class KcatMember:
-    """A `Member`: it prints what it reads, says what it is given, and commits what it has printed
-    when it ends, and every few seconds."""
+    """A `Member`: kcat prints records and assignments, and commits periodically and at its end."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._printed = b""
@@ -261,7 +261,7 @@ class KcatMember:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Have it leave its group."""
+        """Stop kcat, which leaves its group."""
         self._process.terminate()
         try:
             self._process.communicate(timeout=WITHIN_S)
@@ -279,7 +279,7 @@ class KcatMember:
         return set(self._owned)
 
     def commit(self) -> None:
-        """It does so by itself."""
+        """Do nothing: kcat commits by itself."""
 
     def _read(self, within_s: float) -> None:
         stdout, stderr = self._process.stdout, self._process.stderr

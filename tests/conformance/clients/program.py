@@ -1,6 +1,6 @@
-"""A driver in another language: a program that takes commands as lines of JSON and answers so.
+"""A driver in another language: a program with commands and responses as lines of JSON.
 
-Bytes travel as base64. One command is under way at a time.
+Bytes are encoded as base64. One command is in flight at a time.
 """
 
 import json
@@ -33,7 +33,7 @@ ANSWER_S: Final = WITHIN_S + 30
 
 
 class Program:
-    """A `Driver` whose client lives in a process of its own, started at once."""
+    """A `Driver` with the client in a separate process, which starts at once."""
 
     def __init__(
         self,
@@ -46,8 +46,7 @@ class Program:
         environment: Mapping[str, str] | None = None,
         security: Mapping[str, Any] | None = None,
     ) -> None:
-        """`folder` takes what the program says besides its answers; `security` are settings of
-        its client."""
+        """`folder` is for the program's stderr; `security` has the settings of its client."""
         self.name = name
         self.cannot = cannot
         self._said = folder / f"{name}.log"
@@ -67,7 +66,7 @@ class Program:
         self._process.communicate()
 
     def ask(self, command: str, **rest: Any) -> Any:
-        """Return what the program answers; raises Refused."""
+        """Return the program's response. Raise Refused."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -76,9 +75,9 @@ class Program:
         ready, _, _ = select.select([stdout], [], [], ANSWER_S)
         line = stdout.readline() if ready else b""
         if not line:
-            self.close()  # what follows is not taken for the answer to another command
+            self.close()  # a late response must not be taken for that of another command
             said = self._said.read_text(errors="replace")[-2000:]
-            raise AssertionError(f"{self.name} does not answer to {command}: {said}")
+            raise AssertionError(f"{self.name} sends no response to {command}: {said}")
         answer = json.loads(line)
         if "result" not in answer:
             raise Refused(answer["code"], answer["text"])

@@ -1,4 +1,4 @@
-"""Which clients there are, and how each is made ready on this machine."""
+"""The clients by name, and their preparation on this machine."""
 
 import os
 import shutil
@@ -23,12 +23,12 @@ from .program import Program
 
 PROGRAMS: Final = Path(__file__).parents[1] / "programs"
 KCAT: Final = Path(__file__).parents[3] / "build" / "kcat"
-"""Where `make conformance` unpacks it and its libraries, where the system has none."""
+"""The folder where `make conformance` unpacks kcat and its libraries if the system has none."""
 
 
 @contextmanager
 def kafkajs(bootstrap: str, folder: Path, security: ClientSecurity | None) -> Iterator[Driver]:
-    """KafkaJS in a process of its own."""
+    """Start KafkaJS in a separate process."""
     pinned = PROGRAMS / "kafkajs"
     node, modules = installed(pinned)
     program = Program(
@@ -58,7 +58,7 @@ def kafkajs(bootstrap: str, folder: Path, security: ClientSecurity | None) -> It
 
 @contextmanager
 def kcat(bootstrap: str, folder: Path, security: ClientSecurity | None) -> Iterator[Driver]:
-    """The system's kcat, or the one that was fetched. It logs in by PLAIN: the SCRAM of librdkafka
+    """Return the system's kcat, or the fetched one. It logs in by PLAIN: the SCRAM of librdkafka
     before 2.6.1 repeats its nonce, which Kafka 4 rejects as well."""
     if security is not None:
         security = replace(security, mechanism="PLAIN")
@@ -68,14 +68,14 @@ def kcat(bootstrap: str, folder: Path, security: ClientSecurity | None) -> Itera
         return
     fetched = KCAT / "usr" / "bin" / "kcat"
     if not fetched.exists():
-        pytest.skip("not here: kcat; install it, or run `make conformance`, which fetches it")
+        pytest.skip("kcat is not installed; install it or run `make conformance`")
     (libraries,) = {str(path.parent) for path in KCAT.glob("usr/lib/**/librdkafka.so.1")}
     yield Kcat([str(fetched)], bootstrap, libraries, security)
 
 
 @contextmanager
 def java(bootstrap: str, folder: Path, security: ClientSecurity | None) -> Iterator[Driver]:
-    """Kafka's own client in a process of its own, from source."""
+    """Build Kafka's Java client from source and start it in a separate process."""
     command = [*java_command(), "-Xmx256m", str(PROGRAMS / "java" / "Driver.java")]
     settings = None if security is None else security.java()
     program = Program("java", command, bootstrap, folder=folder, cannot={}, security=settings)
@@ -98,7 +98,7 @@ _PACKAGES: Final[Mapping[str, Callable[[str, ClientSecurity | None], Driver]]] =
 def opened(
     name: str, bootstrap: str, folder: Path, security: ClientSecurity | None = None
 ) -> Iterator[Driver]:
-    """The driver of a client; skips the test where it can not be had."""
+    """Yield the driver of a client. Skip the test if it is not available."""
     make = _PACKAGES.get(name)
     if make is not None:
         yield make(bootstrap, security)
@@ -109,7 +109,7 @@ def opened(
 
 
 def fetch_kcat() -> str:
-    """Unpack Debian's kcat into build/; returns what came of it."""
+    """Unpack Debian's kcat into build/; return a line about the result."""
     if shutil.which("kcat") is not None or (KCAT / "usr" / "bin" / "kcat").exists():
         return "kcat is here"
     if shutil.which("apt-get") is None:
