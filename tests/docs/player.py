@@ -1,23 +1,27 @@
-"""Plays a page: its blocks in order, as a reader would, with one node beside them.
+"""Runs the blocks of documentation pages in order, as a reader would, beside one node.
 
-`python player.py PAGE... [--spark] [--list]`: each page in a new folder of its own. Exit code 0
-when everything did what the pages say; otherwise the first difference is told with its line.
+`python player.py PAGE... [--spark] [--list]`: each page runs in a new folder. The exit code is 0 if
+everything has the documented result; otherwise the first difference is printed with its line.
 
-What is done with a fenced block depends on its language:
+The language of a fenced block determines how it runs:
 
-- `python`: run here. A block that begins with an import is a program of its own; another goes on
-  where the one before it ended. `await` may stand outside of functions, as in `python -m asyncio`.
-  A block that imports `quorumlog.spark`, and what goes on from it, runs with `--spark` only.
-- `sh`: each line is run by bash; exit code 0 is expected. `export NAME=...` holds for the lines
-  after it. `quorumlog dev` starts the node, `make` names a target that exists, `grpcurl` is left to
+- `python`: in this process. A block that begins with an import is a new program; another continues
+  the previous one. `await` may occur outside of functions, as in `python -m asyncio`. A block that
+  imports `quorumlog.spark`, and its continuations, run only with `--spark`.
+
+- `sh`: bash runs each line; exit code 0 is expected. `export NAME=...` applies to the lines after
+  it. `quorumlog dev` starts the node, `make` names an existing target, `grpcurl` is left to
   `tests/cluster/test_grpc_page.py`. Clusters that `quorumlog cluster up` started are stopped.
-- `text`: what the block before it prints; a line `...` stands for any lines, `...` within a line
-  for any text.
+
+- `text`: the output of the previous block; a line `...` matches any lines, `...` within a line any
+  text.
+
 - `toml`: a node's configuration.
 
-`<!-- not run: why -->` before a block leaves it out, `<!-- first: commands -->` prepares what the
-reader is told to have: shell commands that run just before it. The addresses 127.0.0.1:9092,
-127.0.0.1:9094 and 127.0.0.1:9095 become those of the node, and each block may take BLOCK_S seconds.
+`<!-- not run: reason -->` before a block excludes it, `<!-- first: commands -->` has shell commands
+that run just before it, as the reader's prerequisites. The addresses 127.0.0.1:9092, 127.0.0.1:9094
+and 127.0.0.1:9095 are replaced by those of the node, and the time limit of a block is BLOCK_S
+seconds.
 """
 
 import argparse
@@ -41,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ADDRESSES = {  # as the pages write them
+ADDRESSES = {  # as in the pages
     "127.0.0.1:9092": "kafka",
     "127.0.0.1:9094": "grpc",
     "127.0.0.1:9095": "http",
@@ -54,7 +58,7 @@ TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
 
 class Differs(Exception):
-    """The page says something else than what happens."""
+    """The page differs from the actual result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +69,12 @@ class Block:
     line: int  # of its first line, from 1
     language: str
     text: str
-    not_run: str  # why it is left out; empty: it is run
-    first: str  # shell commands that go before it
+    not_run: str  # the reason of the exclusion; empty: it runs
+    first: str  # shell commands that run before it
 
     @property
     def begins_anew(self) -> bool:
-        """Whether it is a program of its own."""
+        """Return True if the block is a new program."""
         first = next((line for line in self.text.splitlines() if not line.startswith("#")), "")
         return first.startswith(("import ", "from "))
 
@@ -99,21 +103,21 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 class Node:
-    """`quorumlog dev` on free ports, started when a block needs it or says so."""
+    """`quorumlog dev` on free ports, started if a block needs it or has the command."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._addresses: dict[str, str] = {}
 
     def address(self, which: str = "grpc") -> str:
-        """Return where it listens, for `grpc`, `kafka` or `http`, starting it in this folder if it
-        does not run."""
+        """Return its address for `grpc`, `kafka` or `http`; start it in this folder if it does not
+        run."""
         if self._process is None:
             self.start([])
         return self._addresses[which]
 
     def start(self, options: list[str]) -> None:
-        """Start it as the page says, but on free ports; one that runs already will do."""
+        """Start it as the page does, but on free ports; a running node is kept."""
         if self._process is not None:
             if options:
                 raise Differs("another node runs already: the page's blocks before needed one")
@@ -130,7 +134,7 @@ class Node:
         self._addresses = json.loads(line)
 
     def stop(self) -> None:
-        """End it in order, if it runs."""
+        """Stop it in order if it runs."""
         if self._process is not None:
             self._process.terminate()
             self._process.communicate(timeout=READY_S)
@@ -140,7 +144,7 @@ class Node:
 
 
 class Player:
-    """What the blocks of one page share."""
+    """The state that the blocks of one page share."""
 
     def __init__(self, *, with_spark: bool) -> None:
         self._node = Node()
@@ -148,11 +152,11 @@ class Player:
         self._loop = asyncio.new_event_loop()
         self._names: dict[str, Any] = {}
         self._exported: dict[str, str] = {}
-        self._is_spark = False  # the program under way uses Spark
-        self._printed: str | None = None  # by the block before; None when it was left out
+        self._is_spark = False  # the current program uses Spark
+        self._printed: str | None = None  # output of the previous block; None if it was excluded
 
     def play(self, block: Block) -> None:
-        """Do what a block says; raises Differs."""
+        """Run a block. Raise Differs."""
         if block.first and not self._is_left_out(block):
             self.shell(block.first)
         match block.language:
@@ -170,7 +174,7 @@ class Player:
                 raise Differs(f"nobody knows how to run {other or 'a block without a language'!r}")
 
     def close(self) -> None:
-        """End what was started; streams first do what there is to do."""
+        """Stop everything; streams first process all available data."""
         if self._with_spark and (spark := spark_session()) is not None:
             for query in spark.streams.active:
                 query.processAllAvailable()
@@ -204,13 +208,13 @@ class Player:
         self._printed = printed.getvalue()
 
     def _is_left_out(self, block: Block) -> bool:
-        """Whether it is a part of a Spark program, and these are not run."""
+        """Return True if the block is a part of a Spark program, and these are excluded."""
         if block.language == "python" and block.begins_anew:
             self._is_spark = "quorumlog.spark" in block.text
         return block.language == "python" and self._is_spark and not self._with_spark
 
     def shell(self, line: str) -> str:
-        """Return what a command prints."""
+        """Run a command and return its output."""
         program, _, rest = line.partition("#")[0].strip().partition(" ")
         if program == "grpcurl":
             return ""
@@ -254,7 +258,7 @@ class Player:
 
 @contextlib.contextmanager
 def alarm() -> Iterator[None]:
-    """Interrupt what hangs."""
+    """Interrupt a block that exceeds its time limit."""
 
     def ring(*_: object) -> None:
         raise Differs(f"not done after {BLOCK_S} s")
@@ -268,18 +272,18 @@ def alarm() -> Iterator[None]:
 
 
 def commands(text: str) -> list[str]:
-    """Return a shell block's commands; a line that ends in a backslash goes on in the next."""
+    """Return a shell block's commands; a backslash at the end of a line continues it."""
     lines = text.replace("\\\n", "").splitlines()
     return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
 def targets() -> set[str]:
-    """Return what `make` can be asked for."""
+    """Return the targets of the Makefile."""
     return set(TARGET.findall((ROOT / "Makefile").read_text()))
 
 
 def compare(printed: str, expected: str) -> None:
-    """Raise Differs unless the output is what the page shows."""
+    """Raise Differs unless the output matches the page."""
     parts = []
     for line in expected.splitlines():
         if line.strip() == "...":
@@ -292,7 +296,7 @@ def compare(printed: str, expected: str) -> None:
 
 
 def check_config(text: str) -> None:
-    """Raise Differs for settings that a node would refuse."""
+    """Raise Differs for settings that a node would reject."""
     from quorumlog.errors import QuorumlogError
     from quorumlog.server.config import parse_toml
 
@@ -303,7 +307,7 @@ def check_config(text: str) -> None:
 
 
 def spark_session() -> Any:
-    """Return the session of this process, if a page has made one."""
+    """Return the Spark session of this process, if there is one."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -312,7 +316,7 @@ def spark_session() -> Any:
 
 
 def play(page: Path, *, with_spark: bool) -> int:
-    """Play a page in a new folder and return the exit code."""
+    """Run a page in a new folder and return the exit code."""
     player = Player(with_spark=with_spark)
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         try:
@@ -332,7 +336,7 @@ def play(page: Path, *, with_spark: bool) -> int:
 
 
 def main() -> int:
-    """Play the page that the command line names."""
+    """Run the pages of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("pages", type=Path, nargs="+", metavar="PAGE")
     parser.add_argument("--spark", action="store_true", help="run what needs Spark too")

@@ -1,4 +1,4 @@
-"""The demo's cluster: its crash, what is compared afterwards, and that nothing is left running."""
+"""The demo's cluster: its crash, the comparison afterwards, and the end of all its processes."""
 
 import importlib
 import json
@@ -35,7 +35,7 @@ finally:
 
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The demo's module of nodes."""
+    """Import the demo's module of nodes."""
     monkeypatch.syspath_prepend(EXAMPLES)
     return importlib.import_module("flights_nodes")
 
@@ -49,7 +49,9 @@ def cluster(nodes: Any, tmp_path: Path) -> Iterator[Any]:
         cluster.stop()
 
 
-def test_a_crash_costs_nothing_and_a_lost_replica_is_told(cluster: Any, tmp_path: Path) -> None:
+def test_a_crash_loses_no_record_and_a_lost_replica_is_reported(
+    cluster: Any, tmp_path: Path
+) -> None:
     cluster.up()
     with quorumlog.connect(cluster.address) as log:
         victim = log.admin.create_topic("t", replication=3).partitions[0].leader
@@ -78,12 +80,12 @@ def test_a_crash_costs_nothing_and_a_lost_replica_is_told(cluster: Any, tmp_path
     assert cluster.check() == [str(replica.parent)]
 
 
-def test_a_command_that_fails_ends_the_demo_with_its_sentence(nodes: Any, tmp_path: Path) -> None:
+def test_a_command_that_fails_ends_the_demo_with_its_error(nodes: Any, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"quorumlog cluster status .* has no cluster"):
         nodes.run_all([("cluster", "status", "--data-dir", str(tmp_path))])
 
 
-def test_no_node_outlives_a_demo_that_is_stopped_while_they_start(tmp_path: Path) -> None:
+def test_a_demo_that_is_stopped_during_the_start_leaves_no_node(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     demo = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, str(folder)],
@@ -104,7 +106,7 @@ def test_no_node_outlives_a_demo_that_is_stopped_while_they_start(tmp_path: Path
 
 
 def started(folder: Path) -> set[int]:
-    """The processes that the cluster's file names."""
+    """Return the processes in the cluster's state file."""
     try:
         rows = json.loads((folder / "cluster.json").read_text())["nodes"]
     except FileNotFoundError:
@@ -113,7 +115,7 @@ def started(folder: Path) -> set[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether this user has a process of this id which has not ended."""
+    """Return True if this user has a running process with this id."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

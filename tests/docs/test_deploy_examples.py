@@ -1,4 +1,4 @@
-"""The files of examples/deploy: valid for systemd and Kubernetes, and for the node itself."""
+"""The files of examples/deploy are valid for systemd, Kubernetes and the node."""
 
 import configparser
 import re
@@ -29,7 +29,7 @@ NODES = 3
 
 
 def documents() -> dict[str, list[dict[str, Any]]]:
-    """The objects by kind."""
+    """Return the Kubernetes objects by kind."""
     found: dict[str, list[dict[str, Any]]] = {}
     for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()):
         found.setdefault(each["kind"], []).append(each)
@@ -43,8 +43,8 @@ def pod() -> dict[str, Any]:
 
 
 def stop_s(config: NodeConfig) -> float:
-    """The longest clean stop, without the flush of the logs: each of six listeners has the
-    grace."""
+    """Return the longest duration of a clean stop without the flush of the logs: six listeners with
+    the grace period each."""
     return (config.controlled_shutdown_timeout_ms + 6 * config.shutdown_grace_ms) / 1000
 
 
@@ -53,7 +53,7 @@ def stop_s(config: NodeConfig) -> float:
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
-        pytest.skip("no systemd-analyze")
+        pytest.skip("systemd-analyze is not installed")
     unit = tmp_path / "quorumlog.service"
     program = f"{sys.executable} -m quorumlog.cli"
     unit.write_text(SERVICE.read_text().replace("/opt/quorumlog/bin/quorumlog", program))
@@ -82,7 +82,7 @@ def test_kubernetes_accepts_the_objects(kind: str) -> None:
 
 
 def environment(number: int) -> dict[str, str]:
-    """The variables of a pod's container, as the kubelet expands them."""
+    """Return the variables of a pod's container, expanded as by the kubelet."""
     fields = {
         "metadata.name": f"quorumlog-{number}",
         "metadata.namespace": "default",
@@ -99,7 +99,7 @@ def environment(number: int) -> dict[str, str]:
 
 
 def config(number: int) -> NodeConfig:
-    """The configuration of a pod, as its node reads it."""
+    """Return the configuration of a pod as its node reads it."""
     (config_map,) = documents()["ConfigMap"]
     file = toml_source(config_map["data"]["node.toml"], path="node.toml")
     return node_config(resolve_node([node_environment(environment(number)), file]))
@@ -171,7 +171,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    """The blocks of the page in a language."""
+    """Return the blocks of the page in a language."""
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 

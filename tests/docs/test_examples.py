@@ -1,4 +1,4 @@
-"""The examples run, and do what their docstrings promise."""
+"""The examples run and have the results that their docstrings describe."""
 
 import json
 import subprocess
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """The gRPC address of a broker that all tests of this file share."""
+    """Start the broker that all tests of this file share; return its gRPC address."""
     with Broker() as broker:
         yield broker.grpc
 
 
 def run(example: str, *arguments: str, folder: Path) -> str:
-    """What an example prints."""
+    """Run an example and return its output."""
     done = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / example), *arguments],
         cwd=folder,
@@ -52,7 +52,7 @@ def send(address: str, topic: str, *values: str) -> None:
                 producer.send(topic, value, key=b"k")
 
 
-def test_tail_goes_on_where_it_ended(address: str, tmp_path: Path) -> None:
+def test_tail_resumes_at_its_last_position(address: str, tmp_path: Path) -> None:
     arguments = ("tailed", "--bootstrap", address, "--until-end")
     send(address, "tailed", "one", "two")
     assert run("tail.py", *arguments, folder=tmp_path) == "0:0 one\n0:1 two\n"
@@ -61,7 +61,7 @@ def test_tail_goes_on_where_it_ended(address: str, tmp_path: Path) -> None:
     assert run("tail.py", *arguments, folder=tmp_path) == ""
 
 
-def test_pipeline_changes_what_it_can_and_puts_the_rest_aside(address: str, tmp_path: Path) -> None:
+def test_pipeline_sends_invalid_records_to_a_separate_topic(address: str, tmp_path: Path) -> None:
     late = json.dumps({"carrier": "UA", "dep_delay": 20})
     send(address, "departed", late, "no JSON", json.dumps({"carrier": "AA"}))
     arguments = ("departed", "delays", "--bootstrap", address, "--until-end")
@@ -80,7 +80,7 @@ def read(log: quorumlog.Log, topic: str) -> list[quorumlog.ConsumerRecord]:
         return list(consumer)
 
 
-def test_arrow_goes_there_and_back_the_second_time_too(address: str, tmp_path: Path) -> None:
+def test_arrow_tables_are_written_and_read_twice(address: str, tmp_path: Path) -> None:
     for _ in range(2):
         output = run(
             "arrow_roundtrip.py", "--bootstrap", address, "--rows", "3000", folder=tmp_path

@@ -1,4 +1,5 @@
-"""The generated pages and tables (docs/cli.md, docs/clients.md, docs/benchmarks.md) are fresh."""
+"""The generated pages and tables (docs/cli.md, docs/clients.md, docs/benchmarks.md) are up to
+date."""
 
 import json
 import re
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 
 
-def test_the_page_of_commands_is_what_help_prints() -> None:
+def test_the_page_of_commands_has_the_text_of_help() -> None:
     assert (ROOT / "docs" / "cli.md").read_text() == cli_page(), "run `make docs`"
 
 
@@ -34,20 +35,20 @@ def test_the_page_of_commands_has_every_command() -> None:
     assert len(titles) == len(set(titles)) > 15
 
 
-def test_the_tables_of_the_clients_page_are_those_of_the_code() -> None:
+def test_the_tables_of_the_clients_page_are_up_to_date() -> None:
     page = (ROOT / "docs" / "clients.md").read_text()
     assert page == with_tables(page), "run `make docs`"
     assert page.count("<!-- made by `make docs`: ") == 5
 
 
 @pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig, ConsumerConfig])
-def test_every_setting_has_a_sentence(kind: type[ClientConfig]) -> None:
+def test_every_setting_has_a_description(kind: type[ClientConfig]) -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+) \|$", table(kind.__name__), re.MULTILINE)
     assert [name for name, _, _ in rows] == [each.name for each in fields(kind)]
     assert all(len(meaning.split()) >= 3 for _, _, meaning in rows)
 
 
-def test_every_error_is_listed_with_a_sentence() -> None:
+def test_every_error_is_listed_with_a_description() -> None:
     rows = re.findall(r"^\| `(\w+)`.*? \| (yes|no) \| (.+) \|$", table("errors"), re.MULTILINE)
     assert [name for name, _, _ in rows] == [error.__name__ for error in ERRORS]
     assert all(len(meaning.split()) >= 5 for _, _, meaning in rows)
@@ -64,7 +65,7 @@ def test_every_error_is_in_the_tree_under_its_base() -> None:
         )
 
 
-def test_the_page_of_benchmarks_has_a_place_for_each_of_them() -> None:
+def test_the_page_of_benchmarks_has_marks_for_each_benchmark() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     scripts = {path.name for path in BENCHMARKS.glob("[a-z]*.py")} - {"page.py", "parts.py"}
     assert {name for name in scripts if f"benchmarks/{name}`" not in page} == set()
@@ -73,8 +74,8 @@ def test_the_page_of_benchmarks_has_a_place_for_each_of_them() -> None:
 
 
 @pytest.mark.slow
-def test_the_benchmark_of_the_clients_runs_and_fills_its_place(tmp_path: Path) -> None:
-    """A smoke test: its numbers mean nothing here."""
+def test_the_benchmark_of_the_clients_writes_its_table(tmp_path: Path) -> None:
+    """A smoke test: its numbers have no meaning."""
     stored = tmp_path / "clients.json"
     command = [sys.executable, str(BENCHMARKS / "clients.py"), "--quick", "--store", str(stored)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -95,4 +96,4 @@ def test_the_benchmark_of_the_clients_runs_and_fills_its_place(tmp_path: Path) -
         check=True,
     ).stdout
     assert "| produce, each: aio send |" in made
-    assert made.count("Not measured here yet") == made.count("\n## ") - 1, "one has a result"
+    assert made.count("Not measured here yet") == made.count("\n## ") - 1, "one row has a result"

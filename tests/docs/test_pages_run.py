@@ -1,4 +1,4 @@
-"""Every block of every page is run, or says why not (how: `player.py`)."""
+"""Every block of every page runs, or has the reason of its exclusion; see `player.py`."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ HELD_ELSEWHERE = {
     "docs/testing.md",
     "docs/testing_with_quorumlog.md",
 }
-"""Pages whose blocks have a test of their own, which reads the page."""
+"""Pages with a separate test that reads the page."""
 
 WARNINGS = (
     "-Werror",
@@ -40,23 +40,23 @@ WARNINGS = (
 """Warnings are errors, except those of kafka-python 3.0 when it reads its schemas."""
 
 NOT_RUN_MAX = 18
-"""So many blocks of all pages together may be left out."""
+"""The limit of excluded blocks on all pages together."""
 
 
 def pages() -> list[str]:
-    """Every page of the repository, from its root."""
+    """Return every page of the repository, relative to its root."""
     found = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     return sorted(str(page.relative_to(ROOT)) for page in found)
 
 
 def played() -> list[str]:
-    """The pages that the player plays."""
+    """Return the pages that the player runs."""
     return [page for page in pages() if page not in HELD_ELSEWHERE]
 
 
 @cache
 def listed() -> list[dict[str, Any]]:
-    """The blocks of all pages that are played."""
+    """Return the blocks of all pages that the player runs."""
     command = [sys.executable, str(PLAYER), *(str(ROOT / page) for page in played()), "--list"]
     blocks: list[dict[str, Any]] = json.loads(subprocess.check_output(command))
     return blocks
@@ -65,7 +65,7 @@ def listed() -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.timeout(PAGE_S + 60)
 @pytest.mark.parametrize("page", played())
-def test_a_page_does_what_it_says(page: str) -> None:
+def test_a_page_has_the_documented_results(page: str) -> None:
     mine = [block for block in listed() if block["page"] == Path(page).name]
     if all(block["not_run"] for block in mine):
         return
@@ -75,27 +75,27 @@ def test_a_page_does_what_it_says(page: str) -> None:
 
 
 @pytest.mark.slow
-def test_few_blocks_are_left_out_and_each_says_why() -> None:
+def test_few_blocks_are_excluded_and_each_has_a_reason() -> None:
     left_out = [block for block in listed() if block["not_run"]]
     assert len(left_out) <= NOT_RUN_MAX, [block["text"] for block in left_out]
-    assert all(len(block["not_run"].split()) >= 3 for block in left_out), "a reason is a sentence"
+    assert all(len(block["not_run"].split()) >= 3 for block in left_out), "write a longer reason"
 
 
-def test_a_page_that_is_not_played_has_a_test_of_its_own() -> None:
+def test_a_page_that_is_not_played_has_a_separate_test() -> None:
     tests = [path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
     read = "\n".join(path.read_text() for path in tests)
     assert set(pages()) >= HELD_ELSEWHERE
     assert all(f'"{Path(page).name}"' in read for page in HELD_ELSEWHERE)
 
 
-# --- the player itself: each of these must fail --------------------------------------------------
+# --- the player: each of these pages must fail ---------------------------------------------------
 
 Written = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
 def play(tmp_path: Path) -> Written:
-    """Plays a page that is written on the spot."""
+    """Return a function that runs a page with the given text."""
 
     def run(text: str) -> "subprocess.CompletedProcess[str]":
         page = tmp_path / "page.md"
@@ -122,7 +122,7 @@ def play(tmp_path: Path) -> Written:
         ("```\nwhat is this\n```\n", "nobody knows how to run"),
     ],
 )
-def test_the_player_tells_of_a_page_that_lies(play: Written, text: str, message: str) -> None:
+def test_the_player_reports_a_page_that_differs(play: Written, text: str, message: str) -> None:
     done = play(text)
     assert done.returncode == 1
     assert message in done.stderr
@@ -130,7 +130,7 @@ def test_the_player_tells_of_a_page_that_lies(play: Written, text: str, message:
 
 
 @pytest.mark.slow
-def test_the_player_takes_blocks_in_order_and_lets_dots_stand_for_anything(play: Written) -> None:
+def test_the_player_runs_blocks_in_order_and_dots_match_any_text(play: Written) -> None:
     page = (
         "```python\nimport asyncio\nnumber = 20\n```\n"
         "```python\nawait asyncio.sleep(0)\nprint(number + 1)\nprint('then')\nprint('x', 7)\n```\n"
@@ -142,7 +142,7 @@ def test_the_player_takes_blocks_in_order_and_lets_dots_stand_for_anything(play:
 
 
 @pytest.mark.slow
-def test_the_first_lines_of_help_run_too(play: Written) -> None:
+def test_the_program_in_help_runs(play: Written) -> None:
     """`help(quorumlog)` begins with a program."""
     code = (quorumlog.__doc__ or "").partition("```python\n")[2].partition("```")[0]
     done = play(f"```python\n{code}```\n```text\n0 b'hello'\n```\n")

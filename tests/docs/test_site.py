@@ -1,4 +1,4 @@
-"""The documentation site: its navigation, its Python API, and that no page loads from another host.
+"""The documentation site: its navigation, its Python API, and no files from other hosts.
 
 The site is built as by `make site`: a broken link or anchor fails the build.
 """
@@ -72,7 +72,7 @@ def test_the_page_of_the_python_api_has_every_public_name_once() -> None:
 
 
 class Loads(HTMLParser):
-    """The files that a page loads."""
+    """The addresses of the files that a page loads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Loads(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the built site."""
+    """Build the site and return its folder."""
     folder = tmp_path_factory.mktemp("site")
     command = [
         sys.executable,
