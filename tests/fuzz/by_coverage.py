@@ -1,8 +1,8 @@
-"""`make fuzz`: each target fed by a fuzzer that looks for new paths, a process a target.
+"""`make fuzz`: a fuzzer guided by coverage, one process for each target.
 
-`python -m tests.fuzz.by_coverage --seconds 30 [--target NAME]`. Needs atheris, which is no
-dependency of the tests: install it with `pip install atheris`. An input that breaks a target is
-left in the folder named at the end, to be replayed with `--target NAME --input FILE`.
+`python -m tests.fuzz.by_coverage --seconds 30 [--target NAME]`. It needs atheris, which is no
+dependency of the tests: install it with `pip install atheris`. An input that fails a target is
+stored in the folder printed at the end, to be replayed with `--target NAME --input FILE`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ INPUT_SECONDS_MAX = 10
 
 
 def main() -> int:
-    """Fuzz all targets one after the other, or one; the exit code."""
+    """Fuzz all targets in sequence, or one; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.by_coverage")
     parser.add_argument("--seconds", type=int, default=30, help="for each target")
     parser.add_argument("--target", default="", help="this one alone")

@@ -1,7 +1,7 @@
-"""What reads the bytes of Kafka clients, fed with frames and requests that are not quite right.
+"""Fuzz targets of the Kafka listener: frames and requests that are almost valid.
 
-A reader of messages that takes a length at its word can end the process: nothing in here may be
-reached by a length that was not looked at before.
+A decoder that allocates an unchecked length can exhaust the memory of the process: each length must
+be checked before it is used.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from ..unit.frontends.kafka.any_request import OFFERED, any_message, bytes_of, s
 from ..unit.frontends.kafka.bare_server import PLAIN_KEY, bare_server, topics
 
 _APIS: Final = {api.key: api for api in APIS}
-_CHOICE: Final = struct.Struct(">H")  # in front of a body: which of OFFERED it is for
+_CHOICE: Final = struct.Struct(">H")  # before a body: the index in OFFERED
 
 
 # --- frames --------------------------------------------------------------------------------------
 
 
 def frames(content: bytes) -> object:
-    """Cut bytes that come in pieces whose sizes they say themselves."""
+    """Split bytes into pieces whose sizes are in the bytes themselves."""
     reader = RequestFrameReader(ReadBuffers(), lambda key: 1 << 20)
     found = []
     while content:
@@ -77,7 +77,7 @@ def headers() -> list[bytes]:
 
 
 def request(content: bytes) -> object:
-    """Decode a body as the request that its first two bytes choose."""
+    """Decode a body as the request that its first two bytes select."""
     if len(content) < _CHOICE.size:
         return None
     (choice,) = _CHOICE.unpack_from(content)
@@ -90,7 +90,7 @@ def request(content: bytes) -> object:
 
 
 def requests() -> list[bytes]:
-    """One of each key and version."""
+    """Return one request of each key and version."""
     random = Random("requests")
     return [_CHOICE.pack(number) + _body(number, random) for number in range(len(OFFERED))]
 
@@ -103,8 +103,8 @@ def _body(number: int, random: Random) -> bytes:
 
 
 def served(content: bytes) -> object:
-    """Send bytes to a listener through the simulated pipe, which splits them; whoever else is
-    connected must not notice."""
+    """Send bytes to a listener through the simulated pipe, which splits them; other connections
+    must not be affected."""
 
     async def main(runtime: Runtime) -> int:
         async with (
@@ -128,7 +128,7 @@ def served(content: bytes) -> object:
     try:
         return simulation.run(main)
     except TimeoutError:
-        raise AssertionError("a connection neither answers nor ends") from None
+        raise AssertionError("a connection neither responds nor ends") from None
 
 
 def conversations() -> list[bytes]:
@@ -144,7 +144,7 @@ def conversations() -> list[bytes]:
 
 
 def mangled(choice: int, random: Random) -> bytes:
-    """Return a frame with a request of this key and version, changed here and there."""
+    """Return a frame with a request of this key and version, with random changes."""
     from .targets import mutated
 
     key, version = OFFERED[choice % len(OFFERED)]
@@ -156,7 +156,7 @@ def mangled(choice: int, random: Random) -> bytes:
 
 
 async def is_survived(runtime: Runtime, address: str, frame: bytes) -> str:
-    """Send a frame by a connection of its own; returns how that ended."""
+    """Send a frame on a new connection; return how the connection ended."""
     try:
         async with connected(runtime, address) as client:
             client.send_raw(frame)
@@ -166,4 +166,4 @@ async def is_survived(runtime: Runtime, address: str, frame: bytes) -> str:
     except (ConnectionEnded, OutcomeUnknown, ConnectionFailed, QuorumlogError):
         return "ended"
     except TimeoutError:
-        return "waiting"  # it asked to wait, or for no answer
+        return "waiting"  # the request waits, or has no response

@@ -1,7 +1,7 @@
-"""Bytes of clients before they are authenticated, and files of keys: SASL, tokens, PEM.
+"""Fuzz targets before authentication, and files of keys: SASL, tokens, PEM.
 
-An exchange gets messages as a client would send them; a token is signed after it was changed, so
-that its claims are reached.
+An exchange gets messages in the client's order; a token is signed after its change, so that its
+claims are checked.
 """
 
 import base64
@@ -42,7 +42,7 @@ _IMAGE: Final = replace(EMPTY_IMAGE, scram_credentials=Map({("alice", SHA_256): 
 
 
 def _served(use: Callable[[SaslServer], Awaitable[object]]) -> object:
-    """Use the mechanisms of a simulated node."""
+    """Run a function with the mechanisms of a simulated node."""
 
     async def main(runtime: Runtime) -> object:
         verifier = TokenVerifier(
@@ -65,7 +65,8 @@ def _served(use: Callable[[SaslServer], Awaitable[object]]) -> object:
 
 
 def exchange(mechanism: str) -> Callable[[bytes], object]:
-    """A target that gets the messages of an exchange, separated by a byte that SCRAM never has."""
+    """Return a target for the messages of an exchange, separated by a byte that SCRAM does not
+    use."""
 
     def run(content: bytes) -> object:
         async def use(sasl: SaslServer) -> object:
@@ -108,7 +109,7 @@ def token(content: bytes) -> object:
 
 
 def signed_token(content: bytes) -> object:
-    """Verify a token with a header and claims of these bytes, signed by the issuer."""
+    """Verify a token with this header and these claims, signed by the issuer."""
     header, _, claims = content.partition(b"\0")
     return token(_signed(header, claims))
 
@@ -164,7 +165,7 @@ def key_sets() -> list[bytes]:
 
 
 def pem(content: bytes) -> object:
-    """Load a certificate, its key and authorities, all from these bytes."""
+    """Load a certificate, its key and its authorities from the same bytes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "all.pem"
         path.write_bytes(content)

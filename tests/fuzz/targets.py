@@ -1,7 +1,7 @@
-"""What is fed with arbitrary bytes, and the good inputs to start from, made by code.
+"""The fuzz targets, each with a corpus of valid inputs, made by code.
 
-A target takes bytes and returns; it may raise a QuorumlogError, and nothing else. It must end soon
-and must not take memory out of proportion to its input.
+A target takes bytes and returns; it may raise QuorumlogError only. Its time and memory must be
+bounded in proportion to its input.
 """
 
 import random
@@ -45,7 +45,7 @@ Target = Callable[[bytes], object]
 
 @dataclass(frozen=True)
 class Fuzzed:
-    """A target with inputs that it takes."""
+    """A target and its corpus of valid inputs."""
 
     name: str
     run: Target
@@ -53,7 +53,7 @@ class Fuzzed:
 
 
 def survive(target: Target, content: bytes) -> None:
-    """Run a target; a typed error is an answer, anything else comes through."""
+    """Run a target; accept a typed error, and let others through."""
     with suppress(QuorumlogError):
         target(content)
 
@@ -80,7 +80,7 @@ def batches() -> list[bytes]:
 
 
 def index_files() -> list[bytes]:
-    """An .index and a .timeindex, behind the length of the first."""
+    """Split an .index and a .timeindex by the length of the first, which precedes them."""
     index = SegmentIndex(5, 10)
     for number in range(20):
         index.note(
@@ -117,7 +117,7 @@ def marker(content: bytes) -> object:
 
 
 def resealed(target: Target) -> Target:
-    """Give a mutated batch its length and its CRC, so that what lies behind them is reached."""
+    """Give a mutated batch a valid length and CRC, so that its content is parsed."""
 
     def run(content: bytes) -> object:
         if len(content) < 61:
@@ -132,7 +132,7 @@ def resealed(target: Target) -> Target:
 
 
 def crc32c(content: bytes) -> int:
-    """CRC-32C, bit by bit through a table made here."""
+    """Return the CRC-32C, by an independent table."""
     crc = 0xFFFFFFFF
     for byte in content:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -167,7 +167,7 @@ def index(content: bytes) -> object:
 
 
 def on_a_disk(name: str, use: Callable[[Any, str], object]) -> Target:
-    """A target that gets its bytes as a file of this name in a log's folder."""
+    """Return a target that stores its bytes in a file of this name in a log's folder."""
 
     def run(content: bytes) -> object:
         with SimWorld(0) as world:
@@ -280,7 +280,7 @@ def targets() -> list[Fuzzed]:
 
 
 def _of_strangers() -> list[Fuzzed]:
-    """Return the targets of clients that are not authenticated, and of files of keys."""
+    """Return the targets before authentication, and of key files."""
     return [
         *(
             Fuzzed(f"sasl {mechanism}", security_targets.exchange(mechanism), messages)
@@ -300,7 +300,7 @@ EDGES: Final = (0, 1, 0x7F, 0x80, 0xFF)
 
 
 def mutated(content: bytes, drawn: random.Random) -> bytes:
-    """Change a good input in one to four places."""
+    """Change a valid input in one to four places."""
     changed = bytearray(content)
     for _ in range(drawn.randint(1, 4)):
         at = drawn.randrange(len(changed) + 1)

@@ -1,5 +1,5 @@
-"""A whole node is sent requests that are not quite right, of every key and version: it answers or
-ends the connection, goes on with everybody else, and keeps nothing of them."""
+"""A node receives almost valid requests of every key and version: it responds or ends the
+connection, serves other clients, and keeps no memory for them."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ MEMORY_MAX = 64 << 20
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_node_survives_requests_that_are_not_quite_right(
+def test_a_node_survives_requests_that_are_almost_valid(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     random = Random(seed)

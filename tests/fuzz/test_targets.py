@@ -1,5 +1,5 @@
-"""Arbitrary bytes end in an answer or a typed error, soon and in bounded memory; `make fuzz` looks
-for more of them by coverage."""
+"""Arbitrary bytes end in a result or a typed error, within bounded time and memory; `make fuzz`
+searches for more inputs by coverage."""
 
 import random
 import time
@@ -10,13 +10,13 @@ import pytest
 from .targets import Fuzzed, mutated, survive, targets
 
 ROUNDS = 150
-SECONDS_MAX = 5.0  # of a processor, for one input: far above what it takes
+SECONDS_MAX = 5.0  # of CPU time for one input, far above the usual
 MEMORY_MAX = 64 << 20  # with an inflation bound of 1 MiB
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fuzzed", targets(), ids=lambda fuzzed: fuzzed.name)
-def test_arbitrary_bytes_end_in_an_answer_or_a_typed_error(fuzzed: Fuzzed) -> None:
+def test_arbitrary_bytes_end_in_a_result_or_a_typed_error(fuzzed: Fuzzed) -> None:
     drawn = random.Random(fuzzed.name)
     inputs = [*fuzzed.corpus, b"", bytes(200)]
     inputs += [mutated(drawn.choice(fuzzed.corpus), drawn) for _ in range(ROUNDS)]
@@ -45,7 +45,7 @@ def test_arbitrary_bytes_take_bounded_memory(fuzzed: Fuzzed) -> None:
         tracemalloc.stop()
 
 
-def test_a_target_that_breaks_is_seen() -> None:
+def test_a_target_that_fails_is_reported() -> None:
     def broken(content: bytes) -> object:
         return content[10_000]
 
@@ -64,6 +64,6 @@ TAKEN |= {"sasl SCRAM-SHA-256", "sasl PLAIN", "sasl OAUTHBEARER"}
     [one for one in targets() if one.name in TAKEN or one.name.startswith("inflate")],
     ids=lambda fuzzed: fuzzed.name,
 )
-def test_a_corpus_gets_past_the_first_checks(fuzzed: Fuzzed) -> None:
-    """Else nothing behind them would be fuzzed."""
+def test_a_corpus_passes_the_first_checks(fuzzed: Fuzzed) -> None:
+    """Otherwise the code after those checks would not be fuzzed."""
     assert fuzzed.run(fuzzed.corpus[0]) is not fuzzed
