@@ -1,4 +1,4 @@
-"""Both codecs of ours, as a parameter: whatever others make of one holds for the other."""
+"""The compiled and the plain codec as a parameter: both must pass the interoperability tests."""
 
 from types import ModuleType
 
@@ -15,5 +15,5 @@ if codec.COMPILED:
 
 @pytest.fixture(params=KERNELS, ids=lambda kernel: kernel.__name__.rpartition("._")[2])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The codec that `quorumlog.records` uses during the test."""
+    """Make `quorumlog.records` use this codec during the test."""
     monkeypatch.setattr(codec, "_kernel", request.param)

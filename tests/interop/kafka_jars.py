@@ -1,7 +1,8 @@
-"""Where a real Kafka comes from: its own jars, by Maven or from a folder, else a skip that says so.
+"""The jars of Apache Kafka, by Maven or from a folder; without them tests are skipped with the
+reason.
 
-Maven resolves them by its own settings, once, into build/kafka (about 55 MB); nothing of them is
-part of the project. A distribution of Kafka does as well: its folder `libs`.
+Maven resolves them by its own settings, once, into build/kafka (about 55 MB); no file of them is
+part of the project. The folder `libs` of a Kafka distribution may be used instead.
 """
 
 import fcntl
@@ -25,7 +26,7 @@ HOW = (
 DEPENDENCIES = (
     ("org.apache.kafka", "kafka_2.13", VERSION),
     ("org.apache.kafka", "kafka-tools", VERSION),
-    ("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J),  # so that it logs
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J),  # so that Kafka writes logs
 )
 POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -46,10 +47,11 @@ DEPENDENCY = (
 
 @functools.cache
 def java_command() -> tuple[str, ...]:
-    """The command that runs a class of Kafka's, without the class; skips the test otherwise."""
+    """Return the command that runs a class of Kafka, without the class. Skip the test if it is
+    impossible."""
     java = shutil.which("java")
     if java is None:
-        pytest.skip(f"there is no java on the PATH; {HOW}")
+        pytest.skip(f"java is not on the PATH; {HOW}")
     given = os.environ.get(JARS_VARIABLE)
     folder = Path(given) if given else _resolved()
     if not list(folder.glob("kafka-storage-*.jar")):
@@ -58,7 +60,7 @@ def java_command() -> tuple[str, ...]:
 
 
 def _resolved() -> Path:
-    """The folder that Maven fills; one process at a time looks."""
+    """Return the folder that Maven fills, one process at a time."""
     FOLDER.parent.mkdir(parents=True, exist_ok=True)
     with (FOLDER.parent / f"{VERSION}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -70,7 +72,7 @@ def _resolved() -> Path:
 def _resolve() -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        pytest.skip(f"there is no mvn on the PATH; {HOW}")
+        pytest.skip(f"mvn is not on the PATH; {HOW}")
     fresh = FOLDER.with_suffix(".fresh")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
@@ -86,7 +88,7 @@ def _resolve() -> None:
             command, cwd=fresh, capture_output=True, text=True, timeout=RESOLVE_S, check=False
         )
     except subprocess.TimeoutExpired:
-        pytest.skip(f"Maven did not bring Kafka's jars within {RESOLVE_S} s; {HOW}")
+        pytest.skip(f"Maven did not fetch Kafka's jars within {RESOLVE_S} s; {HOW}")
     if finished.returncode != 0:
-        pytest.skip(f"Maven cannot bring Kafka's jars ({finished.stdout[-300:].strip()}); {HOW}")
+        pytest.skip(f"Maven cannot fetch Kafka's jars ({finished.stdout[-300:].strip()}); {HOW}")
     fresh.rename(FOLDER)

@@ -1,7 +1,7 @@
-"""One real Kafka: broker and controller in one process, on loopback, with a data folder of its own.
+"""One Apache Kafka: broker and controller in one process, on loopback, with its own data folder.
 
-Everything that it has to say goes to one log file, which tests read: it tells there when it finds
-fault with an index or recovers a segment.
+All its output goes to one log file, which tests read: errors of an index and recoveries of a
+segment appear there.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ CLUSTER_ID = "cXVvcnVtbG9nIGludGVybw"
 START_S = 240.0
 STOP_S = 120.0
 TOOL_S = 240.0
-PAUSE_S = 0.05  # between two looks at another process
+PAUSE_S = 0.05  # between two polls of another process
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -77,7 +77,7 @@ def _free_address() -> str:
 
 
 class Kafka:
-    """A Kafka of `folder`, formatted at once; started on entering, killed on leaving."""
+    """A Kafka in `folder`, formatted at once; started on enter, killed on exit."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class Kafka:
         certificates: Certificates | None = None,
         users: Mapping[str, str] | None = None,
     ) -> None:
-        """`settings` go behind those that every one here has. With `certificates` it also has a
-        SASL_SSL listener for `users` with passwords, and they need ACLs."""
+        """`settings` follow the common ones. With `certificates` it also has a SASL_SSL listener
+        for `users` with passwords, who need ACLs."""
         folder.mkdir(parents=True)
         self.address, self.secure_address, controller = (_free_address() for _ in range(3))
         self.data = folder / "data"
@@ -127,7 +127,7 @@ class Kafka:
         self.kill()
 
     def start(self) -> None:
-        """Start it and wait until it takes connections."""
+        """Start it and wait until it accepts connections."""
         assert self._process is None, "Kafka is up"
         command = [*java_command(), "-Xmx512m", f"-Dlog4j2.configurationFile={self._logging}"]
         with self._log.open("ab") as log:
@@ -147,7 +147,7 @@ class Kafka:
         raise AssertionError(f"Kafka does not start: {self.said()[-2000:]}")
 
     def stop(self) -> None:
-        """An orderly stop, with the marker of a clean one."""
+        """Stop it in order, with the clean shutdown marker."""
         assert self._process is not None, "Kafka is down"
         self._process.terminate()
         self._process.wait(STOP_S)
@@ -155,19 +155,19 @@ class Kafka:
         assert (self.data / ".kafka_cleanshutdown").exists(), self.said()[-2000:]
 
     def kill(self) -> None:
-        """SIGKILL; one that is down stays so."""
+        """Kill it (SIGKILL). Do nothing if it is down."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def said(self) -> str:
-        """What it logged, in all its lives."""
+        """Return its log, of all its processes."""
         return self._log.read_text(errors="replace")
 
 
 def tool(name: str, *arguments: str) -> str:
-    """Run one of Kafka's tools; returns what it printed."""
+    """Run one of Kafka's tools; return its output."""
     finished = subprocess.run(
         [*java_command(), "-Xmx256m", name, *arguments],
         capture_output=True,
@@ -180,7 +180,7 @@ def tool(name: str, *arguments: str) -> str:
 
 
 def dump(*files: Path, deep: bool = True, sanity: bool = False) -> str:
-    """What Kafka's dump tool says of these files of one kind."""
+    """Return the output of Kafka's dump tool for these files of one kind."""
     flags = ["--deep-iteration", "--print-data-log"] if deep else []
     flags += ["--index-sanity-check"] if sanity else []
     joined = ",".join(str(path) for path in files)

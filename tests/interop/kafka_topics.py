@@ -1,7 +1,8 @@
-"""What a public client writes into a real Kafka, and what it sees there: the truth for our reading.
+"""The records that a public client writes into Apache Kafka, and Kafka's view of them: the expected
+results of our reads.
 
-aiokafka does it. Every record that was acknowledged is noted with the offset and the timestamp
-that Kafka gave it.
+The client is aiokafka. Every acknowledged record is stored with the offset and timestamp that Kafka
+assigned.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ PARTITIONS = {"plain": 3}
 
 @dataclass
 class Written:
-    """By log name."""
+    """The written records and Kafka's lookups, by log name."""
 
     records: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     starts: dict[str, int] = field(default_factory=dict)
@@ -54,19 +55,19 @@ class Written:
     times: dict[str, dict[int, tuple[int, int] | None]] = field(default_factory=dict)
 
     def kept(self, name: str) -> list[Record]:
-        """What was written and is still above the log's start."""
+        """Return the written records at or above the log start offset."""
         return [record for record in self.records[name] if record.offset >= self.starts[name]]
 
 
 def log_names() -> list[str]:
-    """Every log of `TOPICS`."""
+    """Return the names of all logs of `TOPICS`."""
     return [
         f"{topic}-{partition}" for topic in TOPICS for partition in range(PARTITIONS.get(topic, 1))
     ]
 
 
 def unusual_records() -> list[Record]:
-    """Nulls, empties, headers, timestamps that go back."""
+    """Return records with nulls, empty values, headers and decreasing timestamps."""
     return [
         Record(0, T0 + 500, b"key", b"value"),
         Record(0, T0 + 400, None, b"no key"),
@@ -78,7 +79,7 @@ def unusual_records() -> list[Record]:
 
 
 def rows(count: int, *, size: int = 100, step: int = 10) -> list[Record]:
-    """`count` records of `size` bytes, `step` milliseconds apart."""
+    """Return `count` records of `size` bytes, `step` milliseconds apart."""
     return [
         Record(0, T0 + i * step, b"%d" % (i % 97), (b"%d " % i * size)[:size]) for i in range(count)
     ]
@@ -86,7 +87,7 @@ def rows(count: int, *, size: int = 100, step: int = 10) -> list[Record]:
 
 @contextlib.asynccontextmanager
 async def producing(address: str, **options: Any) -> AsyncIterator[AIOKafkaProducer]:
-    """A producer that waits for every replica, and gathers a little."""
+    """Start a producer with acks=all and a short linger."""
     producer = AIOKafkaProducer(bootstrap_servers=address, acks="all", linger_ms=5, **options)
     await producer.start()
     try:
@@ -103,7 +104,7 @@ async def send(
     *,
     partition: int = 0,
 ) -> None:
-    """Send the records and note them as they were acknowledged."""
+    """Send the records and store them as acknowledged."""
     sent = []
     for record in records:
         answer = await producer.send(
@@ -125,7 +126,7 @@ async def send(
 
 
 async def write_everything(address: str, data: Path) -> Written:
-    """Make the topics and write to each; `data` is where Kafka keeps them."""
+    """Create the topics and write to each; `data` is Kafka's data folder."""
     written = Written()
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
     await admin.start()
@@ -161,7 +162,7 @@ async def _write_plainly(address: str, written: Written) -> None:
             await send(producer, written, f"codec.{codec}", rows(2000, size=300))
             await send(producer, written, "repacked", rows(200))
     async with producing(address, enable_idempotence=True) as producer:
-        for _ in range(7):  # more batches than a broker remembers of a producer
+        for _ in range(7):  # more batches than a broker keeps of a producer
             await send(producer, written, "idempotent", rows(50))
 
 
@@ -174,7 +175,7 @@ async def _write_transactions(address: str, written: Written) -> None:
 
 
 async def _write_compacted(address: str, written: Written, folder: Path) -> None:
-    """Write the same keys again and again until Kafka has cleaned a segment."""
+    """Write the same keys repeatedly until Kafka has compacted a segment."""
     async with producing(address) as producer:
         for round_ in range(8):
             values = [
@@ -189,12 +190,12 @@ async def _write_compacted(address: str, written: Written, folder: Path) -> None
 def _wait_until_cleaned(folder: Path) -> None:
     end = time.monotonic() + CLEANED_S
     while not list(folder.glob("*.deleted")):
-        assert time.monotonic() < end, f"Kafka cleans nothing in {folder}"
+        assert time.monotonic() < end, f"Kafka compacts no segment in {folder}"
         time.sleep(0.05)
 
 
 async def write_more(address: str, written: Written) -> None:
-    """Write to some topics once more, and look at all of them."""
+    """Write to some topics once more, and query all of them."""
     async with producing(address) as producer:
         await send(producer, written, "plain", rows(700), partition=1)
         await send(producer, written, "segments", rows(12_000))
@@ -203,7 +204,7 @@ async def write_more(address: str, written: Written) -> None:
 
 
 async def look(address: str, written: Written) -> None:
-    """Note what Kafka itself says: ends, starts, lookups by time, what a consumer gets."""
+    """Store Kafka's own results: ends, starts, lookups by time, and consumed records."""
     async with consuming(address, log_names(), isolation_level="read_committed") as consumer:
         written.stable_ends = _by_name(await consumer.end_offsets(consumer.assignment()))
         written.committed = await read_all(consumer, written.stable_ends)
@@ -213,10 +214,10 @@ async def look(address: str, written: Written) -> None:
         written.ends = _by_name(await consumer.end_offsets(assignment))
         seen = await read_all(consumer, written.ends)
         written.records["compacted-0"] = seen["compacted-0"]
-    async with consuming(address, ()) as consumer:  # its lookups wait for no fetch
+    async with consuming(address, ()) as consumer:  # its lookups do not wait for a fetch
         for where in assignment:
             name = f"{where.topic}-{where.partition}"
-            assert seen[name] == written.kept(name), f"{name}: not what Kafka took"
+            assert seen[name] == written.kept(name), f"{name}: not the records that Kafka stored"
             written.times[name] = await _times(consumer, where, seen[name])
 
 
@@ -224,7 +225,7 @@ async def look(address: str, written: Written) -> None:
 async def consuming(
     address: str, names: Iterable[str], **options: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer of whole logs, without a group."""
+    """Start a consumer of whole logs, without a group."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=address, enable_auto_commit=False, fetch_max_wait_ms=50, **options
     )
@@ -259,7 +260,7 @@ def _by_name(offsets: dict[TopicPartition, int]) -> dict[str, int]:
 async def _times(
     consumer: AIOKafkaConsumer, where: TopicPartition, records: list[Record]
 ) -> dict[int, tuple[int, int] | None]:
-    """What Kafka finds at some times: (offset, timestamp)."""
+    """Return Kafka's lookups by several times: (offset, timestamp)."""
     wanted = {0, T0 + 10**9}
     for record in records[:: max(1, len(records) // 15)]:
         wanted |= {record.timestamp_ms + delta for delta in (-1, 0, 1) if record.timestamp_ms}

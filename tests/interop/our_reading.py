@@ -1,4 +1,4 @@
-"""A data folder opened by our own storage, and what it finds in the logs."""
+"""A data folder of Kafka opened by the storage of quorumlog."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ READ_BYTES = 1 << 20
 
 
 def opened(folder: Path, work: Callable[[DataDirectory], Awaitable[T]]) -> T:
-    """Open the folder, do the work, close it in order."""
+    """Open the folder, run the work, close it in order, and return the result."""
 
     async def main(runtime: Runtime) -> T:
         async with runtime.tasks.scope("life") as scope:
@@ -29,13 +29,13 @@ def opened(folder: Path, work: Callable[[DataDirectory], Awaitable[T]]) -> T:
 
 
 async def open_log(directory: DataDirectory, name: str) -> Log:
-    """Open a log under whatever topic id its folder says."""
+    """Open a log with the topic id of its folder."""
     config = LogConfig(compacted=name.startswith("compacted"))
     return await directory.open_log(name, config, topic_id=await directory.folders.topic_of(name))
 
 
 async def content(directory: DataDirectory, log: Log) -> bytes:
-    """Every batch from the log's start to its end, as it is stored."""
+    """Return every batch from the log's start to its end, as stored."""
     parts = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -43,6 +43,6 @@ async def content(directory: DataDirectory, log: Log) -> bytes:
         if found is None:
             break
         parts.append(await directory.reader.read(found))
-        assert found.next_offset > offset, f"{log.name} does not go on at {offset}"
+        assert found.next_offset > offset, f"{log.name} has no batch at {offset}"
         offset = found.next_offset
     return b"".join(parts)

@@ -1,7 +1,7 @@
-"""Two public implementations of the record batch that are not ours, behind one face.
+"""Two public implementations of the record batch with one interface.
 
-aiokafka's (its C extension) and kafka-python's (plain Python): they build what our codec must take,
-and read what it made. Their codecs are other libraries than ours, too, in kafka-python's case.
+aiokafka's (its C extension) and kafka-python's (plain Python): they build batches for our codec,
+and read its batches. kafka-python also uses other compression libraries.
 """
 
 import warnings
@@ -14,7 +14,7 @@ from aiokafka.record._crecords.default_records import DefaultRecordBatchBuilder 
 
 from quorumlog.records import Codec, Record
 
-with warnings.catch_warnings():  # it reads its schemas by a function that Python 3.11 deprecates
+with warnings.catch_warnings():  # its schemas use a function that Python 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record import MemoryRecords as KafkaPythonRecords
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
@@ -24,7 +24,7 @@ NO_LIMIT = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a reader says of one batch."""
+    """A batch as a reader returns it."""
 
     base_offset: int
     next_offset: int
@@ -40,7 +40,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Peer:
-    """One implementation."""
+    """One implementation of the record batch."""
 
     name: str
     reader: Any
@@ -56,7 +56,7 @@ class Peer:
         base_sequence: int = -1,
         is_transactional: bool = False,
     ) -> bytes:
-        """Make one batch, as its producer would: offsets count from 0."""
+        """Build one batch as a producer does: offsets count from 0."""
         builder = self.builder(
             magic=2,
             compression_type=codec.value,
@@ -78,12 +78,12 @@ class Peer:
         return bytes(builder.build())
 
     def read(self, buffer: bytes) -> list[Seen]:
-        """Read all batches, each with its CRC checked."""
+        """Read all batches, with a check of each CRC."""
         batches = self.reader(buffer)
         seen = []
         while batches.has_next():
             batch = batches.next_batch()
-            assert batch.validate_crc(), f"{self.name} finds the CRC wrong"
+            assert batch.validate_crc(), f"{self.name} finds a wrong CRC"
             seen.append(
                 Seen(
                     base_offset=batch.base_offset,

@@ -1,7 +1,7 @@
-"""A data folder that a real Kafka wrote, opened by our storage: every record, index and answer.
+"""A data folder of Apache Kafka, opened by quorumlog's storage: every record, index and lookup.
 
-Kafka runs once: it is written to by a public client, stopped in order (`clean`), started, written
-to once more and killed (`killed`). Each test reads a copy of its folder.
+Kafka runs once: a public client writes to it, it stops in order (`clean`), starts, gets more
+records and is killed (`killed`). Each test reads a copy of its folder.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from .our_reading import content, open_log, opened
 pytestmark = pytest.mark.slow
 
 INTERVAL_BYTES = 4096
-METADATA_LOG = "__cluster_metadata-0"  # which Kafka re-reads at every start
+METADATA_LOG = "__cluster_metadata-0"  # Kafka reads it again at every start
 REGISTRATION = "CONTROLLER_REGISTRATION"  # Kafka's controller logs an error if its own is late
 LIVES = ("clean", "killed")
 SMALL_FILES = ("meta.properties", "partition.metadata", ".kafka_cleanshutdown")
@@ -44,7 +44,7 @@ SMALL_FILES = ("meta.properties", "partition.metadata", ".kafka_cleanshutdown")
 
 @dataclass(frozen=True)
 class Life:
-    """What Kafka left behind, and what it had said before."""
+    """The data folder of a stopped Kafka, and the lookups before."""
 
     data: Path
     written: Written
@@ -54,7 +54,7 @@ class Life:
 
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Life]:
-    """Kafka's folder after an orderly stop, and after a kill."""
+    """Return Kafka's folder after an orderly stop, and after a kill."""
     folder = tmp_path_factory.mktemp("kafka")
     with Kafka(folder / "node") as kafka:
         written = asyncio.run(write_everything(kafka.address, kafka.data))
@@ -70,14 +70,14 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Life]:
 
 @pytest.fixture(params=LIVES)
 def life(request: pytest.FixtureRequest, lives: dict[str, Life], tmp_path: Path) -> Iterator[Life]:
-    """One of the folders, to do as one likes with."""
+    """Yield a copy of one of the folders, which the test may change."""
     found = lives[request.param]
     shutil.copytree(found.data, tmp_path / "data")
     yield replace(found, data=tmp_path / "data")
     shutil.rmtree(tmp_path / "data")
 
 
-def test_every_record_that_kafka_took_is_read(life: Life) -> None:
+def test_every_record_of_kafka_is_read(life: Life) -> None:
     async def read(directory: DataDirectory) -> dict[str, tuple[int, int, bytes]]:
         found = {}
         for name in log_names():
@@ -107,8 +107,9 @@ def test_every_record_that_kafka_took_is_read(life: Life) -> None:
         assert times == [record.timestamp_ms * 1000 for record in kept], name
 
 
-def test_kafka_wrote_what_these_tests_are_about(lives: dict[str, Life]) -> None:
-    """Else the others would pass on a folder without codecs, markers, gaps and closed segments."""
+def test_kafka_wrote_the_features_under_test(lives: dict[str, Life]) -> None:
+    """Otherwise the other tests would pass on a folder without codecs, markers, gaps and closed
+    segments."""
     data = lives["clean"].data
 
     def headers(name: str) -> list[tuple[int, bool, bool, bool, int]]:
@@ -138,8 +139,9 @@ def test_kafka_wrote_what_these_tests_are_about(lives: dict[str, Life]) -> None:
     assert not (lives["killed"].data / ".kafka_cleanshutdown").exists()
 
 
-def test_the_index_files_of_closed_segments_are_taken_and_say_what_ours_would(life: Life) -> None:
-    """Not in the segments that two lives wrote: a start of Kafka's begins to count bytes anew."""
+def test_the_index_files_of_closed_segments_are_used_and_equal_ours(life: Life) -> None:
+    """Except in segments that Kafka wrote before and after a restart: there it begins to count
+    bytes again."""
     files = RealFiles()
     closed = sorted((life.data / "segments-0").glob("*.log"))[:-1]
     assert len(closed) >= 2
@@ -181,7 +183,8 @@ def test_lookups_by_time_agree_with_kafkas(life: Life) -> None:
 
     written = life.written
     expected = dict(written.times)
-    # Kafka takes the change time of an emptied segment's file for a record's, and finds nothing.
+    # Kafka takes the modification time of an emptied segment's file for a record's, and finds
+    # nothing.
     expected["compacted-0"] = {
         timestamp: next(
             (
@@ -196,8 +199,8 @@ def test_lookups_by_time_agree_with_kafkas(life: Life) -> None:
     assert opened(life.data, ask) == expected
 
 
-def test_aborted_transactions_are_known_as_kafka_knows_them(life: Life) -> None:
-    """From its .txnindex and .snapshot after a clean stop, from the log itself after a kill."""
+def test_aborted_transactions_are_those_of_kafka(life: Life) -> None:
+    """By .txnindex and .snapshot after a clean stop, by the log itself after a kill."""
 
     async def ask(directory: DataDirectory) -> tuple[list[Record], int]:
         log = await open_log(directory, "transactions-0")
@@ -220,7 +223,7 @@ def test_aborted_transactions_are_known_as_kafka_knows_them(life: Life) -> None:
     assert 0 < len(kept) < len(life.written.records["transactions-0"])
 
 
-def test_producers_are_remembered_as_kafka_left_them(lives: dict[str, Life]) -> None:
+def test_producer_states_are_those_of_kafka(lives: dict[str, Life]) -> None:
     snapshots = sorted((lives["clean"].data / "idempotent-0").glob("*.snapshot"))
     found = decode_snapshot(snapshots[-1].read_bytes(), str(snapshots[-1]), end_offset=350)
     [(_, entry)] = found.entries
@@ -228,8 +231,9 @@ def test_producers_are_remembered_as_kafka_left_them(lives: dict[str, Life]) -> 
     assert entry.batches[-1].last_sequence == 349
 
 
-def test_a_check_finds_nothing_wrong_in_any_log(life: Life) -> None:
-    """The metadata log is left out: Kafka's records are not ours, and it has no recovery point."""
+def test_a_check_finds_no_problem_in_any_log(life: Life) -> None:
+    """The metadata log is excluded: Kafka's records differ from ours, and it has no recovery
+    point."""
     known = KnownMetadata(compacted=frozenset({"compacted", "__transaction_state"}))
     report = check(RealFiles(), str(life.data), known=known)
     checked = {log.name: log.is_ok for log in report.logs if log.name != METADATA_LOG}
@@ -257,10 +261,10 @@ def test_every_kind_of_file_is_dumped(life: Life) -> None:
     assert seen >= kinds | {"leader-epoch-checkpoint", "recovery-point-offset-checkpoint"}
 
 
-def test_kafka_goes_on_in_its_folder_after_ours_appended_to_it(
+def test_kafka_continues_in_its_folder_after_our_appends(
     lives: dict[str, Life], tmp_path: Path
 ) -> None:
-    """There and back: both open it after a clean stop, neither has anything to repair."""
+    """In both directions: each opens it after a clean stop, and repairs nothing."""
     written = copy.deepcopy(lives["clean"].written)
     more = [Record(0, T0 + 10**7 + i, b"ours", b"%d" % i, (("by", None),)) for i in range(500)]
 
@@ -299,15 +303,14 @@ def test_kafka_goes_on_in_its_folder_after_ours_appended_to_it(
         for line in kafka.said()[said_before:].splitlines()
         if METADATA_LOG not in line and REGISTRATION not in line
     ]
-    assert any("plain-0" in line for line in said), "the log of Kafka tells of its logs"
+    assert any("plain-0" in line for line in said), "Kafka's log file mentions its logs"
     for complaint in ("ERROR", "orrupt", "Recovering", "Rebuilding", "not found"):
         assert [line for line in said if complaint in line] == []
 
 
-def test_a_node_of_ours_serves_a_partition_of_kafkas(
-    lives: dict[str, Life], tmp_path: Path
-) -> None:
-    """As docs/kafka_folders.md says: a topic of the name, its id in the folder, then the files."""
+def test_a_node_serves_a_partition_of_kafka(lives: dict[str, Life], tmp_path: Path) -> None:
+    """As documented in docs/kafka_folders.md: a topic with the name, its id in the folder, then the
+    files."""
     topic, kept = "plain", lives["clean"].written.kept("plain-2")
     with NodeProcess(tmp_path / "node") as node:
         with quorumlog.connect(node.address) as log:
@@ -332,7 +335,7 @@ def values(log: quorumlog.Log, topic: str) -> list[bytes | None]:
 
 
 async def everything(address: str) -> dict[str, list[Record]]:
-    """What Kafka gives a consumer of every log."""
+    """Return all records that Kafka's consumer reads, of every log."""
     async with consuming(address, log_names()) as consumer:
         found = await consumer.end_offsets(consumer.assignment())
         ends = {f"{where.topic}-{where.partition}": end for where, end in found.items()}

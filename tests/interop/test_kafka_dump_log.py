@@ -1,4 +1,4 @@
-"""Kafka's dump tool reads a data directory of a node: each file, each record."""
+"""Kafka's dump tool reads a node's data directory: each file, each record."""
 
 import re
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ BATCH = re.compile(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two logs: every codec and oddity over several segments and epochs; producers and
+    """Write two logs: all codecs and edge cases over several segments and epochs; producers and
     transactions."""
     data = tmp_path_factory.mktemp("ours") / "data"
 
@@ -79,7 +79,7 @@ async def _write_transactions(directory: DataDirectory) -> None:
     async def append(batch: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> Appended:
         return await directory.append(log, batch, leader_epoch=0, origin=origin, flush=True)
 
-    for sequence in range(0, 700, 100):  # more batches than are remembered of a producer
+    for sequence in range(0, 700, 100):  # more batches than are kept of a producer
         items = rows(100)
         await append(encode_batch(items, producer_id=7, producer_epoch=2, base_sequence=sequence))
     for round_, kind in enumerate((MarkerType.COMMIT, MarkerType.ABORT, MarkerType.ABORT)):
@@ -96,7 +96,7 @@ async def _write_transactions(directory: DataDirectory) -> None:
             producer_id=8, producer_epoch=1, kind=kind, coordinator_epoch=5, timestamp_ms=T0
         )
         await append(marker, AppendOrigin.INTERNAL)
-    await append(  # a transaction that is still open
+    await append(  # an open transaction
         encode_batch(
             rows(5), producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True
         )
@@ -105,16 +105,17 @@ async def _write_transactions(directory: DataDirectory) -> None:
 
 def files_of(folder: Path, log: str, suffix: str) -> list[Path]:
     found = sorted((folder / log).glob(f"*{suffix}"))
-    assert found, f"there is no {suffix} in {log}"
+    assert found, f"no {suffix} in {log}"
     return found
 
 
 @dataclass(frozen=True)
 class Said:
-    """What Kafka's tool said of each file, in one run: of a hundred files it takes a second."""
+    """The output of Kafka's tool for each file, from one run: a run takes a second per hundred
+    files."""
 
-    deep: dict[Path, str]  # every record, every index entry held against the log
-    sane: dict[Path, str]  # of indexes: whether they pass its check of sanity
+    deep: dict[Path, str]  # every record; every index entry compared with the log
+    sane: dict[Path, str]  # of indexes: the result of its sanity check
 
     def of(self, paths: list[Path]) -> str:
         text = "".join(self.deep[path] for path in paths)
@@ -137,7 +138,7 @@ def by_file(output: str) -> dict[Path, str]:
 
 
 def rows_of(paths: list[Path], *, records: bool = False) -> list[dict[str, object]]:
-    """What our own dump says of the same files."""
+    """Return the rows of quorumlog's own dump of the same files."""
     return [row for path in paths for row in dump_file(RealFiles(), str(path), records=records)]
 
 
@@ -168,7 +169,7 @@ def test_kafkas_tool_reads_every_batch_and_record(folder: Path, said: Said, log:
     assert [(offset, time) for offset, time, *_ in seen] == [
         (row["offset"], row["timestamp"]) for row in records
     ]
-    if log != "transactions-0":  # of a marker's bytes ours shows another text
+    if log != "transactions-0":  # of a marker's bytes our dump prints another text
         assert seen == [
             (row["offset"], row["timestamp"], size(row["key"]), size(row["value"]))
             for row in records
@@ -177,7 +178,7 @@ def test_kafkas_tool_reads_every_batch_and_record(folder: Path, said: Said, log:
 
 @pytest.mark.parametrize("log", ["plain-0", "stamped-0", "transactions-0"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_kafkas_tool_finds_the_indexes_sane_and_right(
+def test_kafkas_tool_finds_no_error_in_the_indexes(
     folder: Path, said: Said, log: str, suffix: str
 ) -> None:
     paths = files_of(folder, log, suffix)
@@ -188,7 +189,7 @@ def test_kafkas_tool_finds_the_indexes_sane_and_right(
     assert [entry for entry in entries if entry != (0, 0)] == [
         tuple(row.values()) for row in rows_of(paths)
     ]
-    assert len(entries) >= len(paths), "there is something in them"
+    assert len(entries) >= len(paths), "the indexes have entries"
     for path in paths:
         assert "passed sanity check" in said.sane[path]
 
@@ -220,8 +221,8 @@ def test_kafkas_tool_reads_the_index_of_aborted_transactions(folder: Path, said:
     ], text
 
 
-def test_kafkas_tool_would_have_told_of_damage(folder: Path, tmp_path: Path) -> None:
-    """Else its silence above would say nothing."""
+def test_kafkas_tool_reports_damage(folder: Path, tmp_path: Path) -> None:
+    """Otherwise the tests above would prove nothing."""
     damaged = tmp_path / "00000000000000000000.log"
     content = bytearray(files_of(folder, "stamped-0", ".log")[0].read_bytes())
     content[70] ^= 1

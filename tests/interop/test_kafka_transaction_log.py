@@ -1,4 +1,5 @@
-"""Kafka's dump tool reads `__transaction_state`: our transactional ids, and past staged commits."""
+"""Kafka's dump tool reads `__transaction_state`: it prints transactional ids and skips staged
+commits."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Our codec beside two public ones, in both directions: the same records, the same headers."""
+"""The codec and two public ones, in both directions: the same records, the same headers."""
 
 import pyarrow as pa
 import pytest
@@ -54,7 +54,7 @@ REPEATS = [Record(0, 1_000 + i, b"k", b"again and again " * 20, (("h", None),)) 
 
 
 def numbered(items: list[Record], base_offset: int) -> list[Record]:
-    """The same records at the offsets that a batch at `base_offset` gives them."""
+    """Return the records with the offsets of a batch at `base_offset`."""
     return [
         Record(base_offset + index, item.timestamp_ms, item.key, item.value, item.headers)
         for index, item in enumerate(items)
@@ -62,7 +62,7 @@ def numbered(items: list[Record], base_offset: int) -> list[Record]:
 
 
 def arrow_rows(buffer: bytes) -> list[Record]:
-    """The records of the buffer, by way of Arrow."""
+    """Return the records of the buffer, decoded by Arrow."""
     table = decode_arrow(buffer, columns=tuple(COLUMNS))
     table.validate(full=True)
     microseconds = table.column("timestamp").cast(pa.int64()).to_pylist()
@@ -145,7 +145,7 @@ def test_they_read_the_batches_that_we_encode_from_columns(
 @every_peer
 @given(records, codecs)
 @both_kernels
-def test_they_read_the_logs_time_and_another_codec_put_on_their_own_batches(
+def test_they_read_their_own_batches_with_log_append_time_and_another_codec(
     peer: Peer, items: list[Record], codec: Codec
 ) -> None:
     theirs = peer.build(items)
@@ -175,7 +175,7 @@ def test_they_read_the_gaps_that_compaction_leaves(
 
 @every_peer
 @pytest.mark.parametrize("kind", [0, 1], ids=["abort", "commit"])
-def test_they_know_a_control_batch_when_they_see_one(peer: Peer, kind: int) -> None:
+def test_they_recognise_a_control_batch(peer: Peer, kind: int) -> None:
     key = b"\x00\x00" + kind.to_bytes(2, "big")
     marker = Record(0, 5_000, key, b"\x00\x00\x00\x00\x00\x07")
     batch = encode_batch(
@@ -190,7 +190,7 @@ def test_they_know_a_control_batch_when_they_see_one(peer: Peer, kind: int) -> N
     assert (seen.is_control, seen.is_transactional) == (True, True)
     assert (seen.producer_id, seen.producer_epoch, seen.base_sequence) == (3, 1, -1)
     assert seen.records == [Record(40, 5_000, key, marker.value)]
-    assert decode_all(batch) == [], "no application of ours sees it"
+    assert decode_all(batch) == [], "no consumer returns it"
 
 
 # --- theirs, read by us ------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_they_know_a_control_batch_when_they_see_one(peer: Peer, kind: int) -> N
 @example(REPEATS, Codec.ZSTD, (-1, -1, -1), False, 0)
 @example(REPEATS, Codec.GZIP, (-1, -1, -1), False, 0)
 @both_kernels
-def test_we_take_store_and_read_what_they_build(
+def test_we_accept_store_and_read_their_batches(
     peer: Peer,
     items: list[Record],
     codec: Codec,
@@ -234,7 +234,7 @@ def test_we_take_store_and_read_what_they_build(
 
 @every_peer
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
-def test_a_large_batch_of_theirs_inflates_to_what_went_in(peer: Peer, codec: Codec) -> None:
+def test_a_large_batch_of_theirs_is_decompressed(peer: Peer, codec: Codec) -> None:
     """Several blocks of every framing: snappy's are 32 KiB, lz4's 64 KiB, zstd's 128 KiB."""
     items = [Record(0, i, b"%d" % i, b"%d," % i * 300) for i in range(400)]
     batch = peer.build(items, codec=codec)

@@ -1,7 +1,7 @@
-"""Bytes written by hand from the format's description: what our readers must make of them.
+"""Hand-written bytes from the format's description, and the expected results of our readers.
 
-The batches lie in vectors/, a field a line. Their compressed blocks hold stored bytes, which every
-codec's format allows, so that no compressor had a part in them. Always run: they need no Kafka.
+The batches are in vectors/, one field per line. Their compressed blocks have stored bytes, which
+every codec's format permits, so that no compressor was involved. The tests need no Kafka.
 """
 
 from pathlib import Path
@@ -60,7 +60,7 @@ def vector(name: str) -> bytes:
 
 
 def hexed(text: str) -> bytes:
-    """Hex with remarks, a line each."""
+    """Return the bytes of a hex file with a remark on each line."""
     return bytes.fromhex("".join(line.partition("#")[0] for line in text.splitlines()))
 
 
@@ -69,7 +69,7 @@ def hexed(text: str) -> bytes:
 
 @both_codecs
 @pytest.mark.parametrize("name", CODECS)
-def test_a_batch_of_every_codec_is_taken_and_read(name: str) -> None:
+def test_a_batch_of_every_codec_is_accepted_and_read(name: str) -> None:
     batch = vector(name)
     header = parse_header(batch)
     assert (header.base_offset, header.last_offset, header.leader_epoch) == (42, 43, 3)
@@ -113,7 +113,7 @@ def test_an_uncompressed_batch_is_written_as_described() -> None:
 
 
 @both_codecs
-def test_the_logs_time_holds_for_every_record() -> None:
+def test_log_append_time_applies_to_every_record() -> None:
     records = decode_batch(vector("log_append_time"))
     assert [record.timestamp_ms for record in records] == [T + 1000, T + 1000]
     table = decode_arrow(vector("log_append_time"), columns=("timestamp_type",))
@@ -141,7 +141,7 @@ def test_a_marker_ends_a_transaction_and_is_no_record(kind: MarkerType) -> None:
 
 
 @both_codecs
-def test_what_compaction_left_keeps_its_offsets() -> None:
+def test_records_keep_their_offsets_after_compaction() -> None:
     batch = vector("compacted")
     header = parse_header(batch)
     assert header.has_delete_horizon
@@ -181,15 +181,15 @@ def test_index_entries_are_relative_to_their_segment() -> None:
     assert found.time_entries() == [(T, 1009), (T + 5, 1019)]
 
 
-def test_the_zeros_that_kafka_puts_ahead_of_its_entries_are_never_taken_for_entries() -> None:
-    """The file of a segment in use is as large as it may become. Such an index is built anew."""
+def test_zeros_after_kafkas_entries_are_no_entries() -> None:
+    """The file of a segment in use has its maximum size. Such an index is rebuilt."""
     zeros = bytes(1200)
     for offsets, times in ((OFFSETS + zeros, TIMES), (OFFSETS, TIMES + zeros), (zeros, zeros)):
         with pytest.raises(CorruptionError):
             index(offsets, times)
 
 
-# --- beside the log ----------------------------------------------------------------------------
+# --- other files of a log ----------------------------------------------------------------------
 
 
 def test_a_producer_snapshot_of_kafkas_gives_the_last_batch() -> None:
@@ -231,8 +231,8 @@ def test_checkpoints_are_text() -> None:
     assert decode_epochs(b"0\n2\n0 0\n4 17\n") == [(0, 0), (4, 17)]
 
 
-def test_a_checkpoint_that_kafka_has_made_and_not_yet_written_is_empty() -> None:
-    """It makes the files of a new folder at once, without a byte in them."""
+def test_an_empty_checkpoint_of_kafka_has_no_entries() -> None:
+    """Kafka creates the files of a new folder at once, without content."""
     assert decode_offsets(b"") == {}
     with pytest.raises(CorruptionError):
         decode_offsets(b"0\n")
