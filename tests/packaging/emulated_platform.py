@@ -1,10 +1,10 @@
-"""Run something as on another operating system: what that one lacks is taken away first.
+"""Runs a program as on another operating system, without the features that system lacks.
 
-    python tests/packaging/emulated_platform.py macos|windows pytest|quorumlog ARGUMENT...
+python tests/packaging/emulated_platform.py macos|windows pytest|quorumlog ARGUMENT...
 
-Nothing of quorumlog is replaced: names of `os` and `socket` are deleted, modules cannot be
-imported, a file of /proc cannot be opened, and Windows' `msvcrt` is one with this system's lock.
-So it shows that the stand-ins are chosen and work, not what those systems do themselves.
+No part of quorumlog is replaced: names of `os` and `socket` are deleted, modules cannot be
+imported, a file of /proc cannot be opened, and Windows' `msvcrt` uses this system's locks. So it
+verifies the selection and the function of the fallbacks, not the behaviour of those systems.
 """
 
 import errno
@@ -24,29 +24,29 @@ WINDOWS_LACKS: Final = (
     *("EX_SOFTWARE", "O_CLOEXEC", "O_DIRECTORY", "pread", "pwrite"),
     *("register_at_fork", "sendfile"),
 )
-F_FULLFSYNC: Final = 51  # macOS's number; here it is EINVAL, as on its network volumes
+F_FULLFSYNC: Final = 51  # macOS's number; here it is EINVAL, as on macOS's network volumes
 
-flock = fcntl.flock  # kept from before the module goes
+flock = fcntl.flock  # stored before the module is removed
 
 
 class Absent:
-    """An attribute that is not there, for classes whose attributes cannot be deleted."""
+    """An absent attribute, for classes whose attributes cannot be deleted."""
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
         raise AttributeError("no such call on this system")
 
 
 def become_macos() -> None:
-    """Take away what macOS lacks."""
+    """Remove the features that macOS lacks."""
     lose(MACOS_LACKS)
     fcntl.F_FULLFSYNC = F_FULLFSYNC  # type: ignore[attr-defined]  # not on Linux
 
 
 def become_windows() -> None:
-    """Take away what Windows lacks."""
+    """Remove the features that Windows lacks."""
     lose(WINDOWS_LACKS)
     socket.socket.sendmsg = Absent()  # type: ignore[assignment, method-assign]
-    import asyncio  # before msvcrt is there, by which its `subprocess` would know Windows
+    import asyncio  # before msvcrt exists: its `subprocess` detects Windows by it
 
     sys.modules["msvcrt"] = make_msvcrt()
     for name in ("fcntl", "resource", "termios", "uvloop"):
@@ -74,7 +74,7 @@ def lose(names: tuple[str, ...]) -> None:
 
 
 def make_msvcrt() -> ModuleType:
-    """Return Windows' module as far as locks go."""
+    """Return Windows' module with its locks only."""
 
     def locking(descriptor: int, mode: int, size: int) -> None:
         assert (mode, size) == (2, 1)
@@ -91,7 +91,7 @@ def make_msvcrt() -> ModuleType:
 
 
 def main() -> None:
-    """Become the system, then run the program in this process."""
+    """Emulate the system, then run the program in this process."""
     system, program, *arguments = sys.argv[1:]
     with suppress(ImportError):  # a dependency of selenium, which hypothesis and anyio import
         import_module("trio")
@@ -106,7 +106,7 @@ def main() -> None:
         from quorumlog.cli.main import main as command
 
         command()
-    exec(program, {"__name__": "__main__"})  # the text of a program
+    exec(program, {"__name__": "__main__"})  # the program's source text
 
 
 if __name__ == "__main__":

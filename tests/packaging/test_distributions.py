@@ -1,7 +1,7 @@
-"""The wheel and the source distribution: what is in them, and that they work where nothing else is.
+"""The wheel and the source distribution: their content, and their use in an empty environment.
 
 Both are built once, the wheel from the source distribution, and installed into virtual environments
-that the tests make. Dependencies come from the cache of what `make setup` installed where it can.
+that the tests create. Dependencies come from pip's cache of `make setup` if possible.
 """
 
 import email.parser
@@ -35,13 +35,13 @@ from tests.kit.distributions import (
 import quorumlog
 
 ROOT = Path(__file__).parents[2]
-# As many starts of a bare Python: bounds for a busy machine, and for a slow one. The goals are held
-# by benchmarks/startup.py: 0.15 s and 0.03 s, where Python takes PYTHON_CPU_S.
+# In starts of a bare Python: bounds for a busy and for a slow machine. The goals are checked by
+# benchmarks/startup.py: 0.15 s and 0.03 s, where Python takes PYTHON_CPU_S.
 PYTHON_CPU_S = 0.015
 HELP_STARTS_MAX = 0.6 / PYTHON_CPU_S
 IMPORT_STARTS_MAX = 0.1 / PYTHON_CPU_S
 ROUNDS = 5
-ENTRANCES = {"pyspark_quorumlog.py", "pytest_quorumlog.py"}  # by which Spark and pytest find us
+ENTRANCES = {"pyspark_quorumlog.py", "pytest_quorumlog.py"}  # entry points of Spark and pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -51,7 +51,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distributions:
-    """What was built."""
+    """The built distributions."""
 
     wheel: Path
     sdist: Path
@@ -60,7 +60,7 @@ class Distributions:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """The wheel and the source distribution of a clean copy of the repository."""
+    """Build the wheel and the source distribution from a clean copy of the repository."""
     folder = tmp_path_factory.mktemp("distributions")
     source = folder / "repository"
     copy_repository(source)
@@ -76,11 +76,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
 
 @pytest.fixture(scope="session")
 def installed(built: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with the wheel and nothing that it does not ask for."""
+    """Create an environment with the wheel and its dependencies only."""
     return install(built.wheel, tmp_path_factory.mktemp("installed") / "venv")
 
 
-# --- what is in them -----------------------------------------------------------------------------
+# --- content -------------------------------------------------------------------------------------
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(built: Distributions) -> None:
@@ -103,7 +103,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Distributions) -> N
     assert packaged == modules | ENTRANCES
 
 
-def test_the_source_distribution_holds_what_it_is_made_from(built: Distributions) -> None:
+def test_the_source_distribution_has_all_its_sources(built: Distributions) -> None:
     with tarfile.open(built.sdist) as archive:
         members = archive.getmembers()
     names = {member.name.split("/", 1)[1] for member in members if member.isfile()}
@@ -118,7 +118,7 @@ def test_the_source_distribution_holds_what_it_is_made_from(built: Distributions
     assert hidden == {"examples/nodejs/.npmrc"}
 
 
-def test_the_source_distribution_says_what_it_is_built_with(built: Distributions) -> None:
+def test_the_source_distribution_names_its_build_tools(built: Distributions) -> None:
     build_system = tomllib.loads((built.sources / "pyproject.toml").read_text())["build-system"]
     assert {Requirement(one).name for one in build_system["requires"]} == {"setuptools", "cython"}
 
@@ -138,7 +138,7 @@ def test_the_metadata_is_valid_and_its_page_renders(built: Distributions) -> Non
     assert metadata.description_content_type == "text/markdown"
     page = MarkdownIt().enable("table").render(metadata.description or "")
     assert "<h1>quorumlog</h1>" in page
-    assert "<a " not in page, "links would lead nowhere from there"
+    assert "<a " not in page, "relative links do not work on that page"
     text = email.parser.BytesHeaderParser().parsebytes(raw).as_string()
     assert not re.search(r"\bpypi|pythonhosted|conda\.org", text, re.IGNORECASE)
     uvloop = next(one for one in metadata.requires_dist or () if one.name == "uvloop")
@@ -147,7 +147,7 @@ def test_the_metadata_is_valid_and_its_page_renders(built: Distributions) -> Non
     assert uvloop.marker.evaluate({"sys_platform": "linux"})
 
 
-def test_the_packages_page_has_the_programs_of_the_first_page_which_are_run() -> None:
+def test_the_package_page_has_the_programs_of_the_first_page() -> None:
     block = re.compile(r"```.*?```", re.DOTALL)
     first, packages = (ROOT / "README.md").read_text(), (ROOT / "docs/package_page.md").read_text()
     programs = [
@@ -159,7 +159,7 @@ def test_the_packages_page_has_the_programs_of_the_first_page_which_are_run() ->
     assert block.findall(packages) == programs
 
 
-# --- where nothing else is -----------------------------------------------------------------------
+# --- an empty environment ------------------------------------------------------------------------
 
 
 def test_an_empty_environment_gets_the_command_and_the_package(installed: Environment) -> None:
@@ -203,7 +203,7 @@ def test_a_users_program_is_type_checked(installed: Environment, tmp_path: Path)
 
 @contextmanager
 def node(environment: Environment, folder: Path) -> Iterator[str]:
-    """A node started by the environment's command; gives its address for clients."""
+    """Start a node by the environment's command; yield its address for clients."""
     command: Sequence[str | Path] = (environment.command, "dev", "--output", "json")
     command = (*command, "--data-dir", folder, "--grpc-port", "0", "--controller-port", "0")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder.parent) as process:
@@ -215,7 +215,7 @@ def node(environment: Environment, folder: Path) -> Iterator[str]:
 
 
 def examples() -> list[str]:
-    """The Python blocks of the first page that need this package and no Spark."""
+    """Return the Python blocks of the first page that need this package and no Spark."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     return [block for block in blocks if "import quorumlog" in block and "spark" not in block]
 
@@ -233,7 +233,7 @@ def test_the_first_pages_example_works_when_pasted(
 
 
 @pytest.mark.long
-def test_without_a_compiler_it_installs_works_and_says_so_once(
+def test_without_a_compiler_it_installs_works_and_warns_once(
     built: Distributions, installed: Environment, tmp_path: Path
 ) -> None:
     build(built.sources, tmp_path / "dist", "--wheel", CC="/bin/false")
@@ -249,7 +249,7 @@ def test_without_a_compiler_it_installs_works_and_says_so_once(
 
 
 def cpu_s(*command: str | Path) -> float:
-    """Seconds of processor that a command takes at best, of a few runs after the first."""
+    """Return the least CPU time of a command in seconds, of several runs after the first."""
     succeed(*command)
     seconds = []
     for _ in range(ROUNDS):
@@ -260,7 +260,7 @@ def cpu_s(*command: str | Path) -> float:
     return min(seconds)
 
 
-def test_the_command_and_the_import_start_at_once(installed: Environment) -> None:
+def test_the_command_and_the_import_start_quickly(installed: Environment) -> None:
     bare = cpu_s(installed.python, "-c", "")
     start = max(bare, PYTHON_CPU_S)
     assert cpu_s(installed.command, "--help") < HELP_STARTS_MAX * start

@@ -34,7 +34,7 @@ def run_as(
 
 @contextmanager
 def node(system: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A node as on another system, started and, at the end, gone."""
+    """Start a node as on another system; kill it at the end."""
     command = [sys.executable, OTHER_SYSTEM, system, "quorumlog", "dev", "--output", "json"]
     command += ["--data-dir", str(folder), "--grpc-port", "0", "--controller-port", "0"]
     with subprocess.Popen(
@@ -74,7 +74,7 @@ loop.close()
         ("windows", "False _seek_and_read _write_each fsync True 1 True"),
     ],
 )
-def test_the_stand_ins_are_chosen(system: str, chosen: str) -> None:
+def test_the_fallbacks_are_selected(system: str, chosen: str) -> None:
     done = run_as(system, STAND_INS)
     assert (done.returncode, done.stdout.strip()) == (0, chosen), done.stderr
 
@@ -95,13 +95,13 @@ print(asked)
 
 
 def test_macos_syncs_bytes_and_names_to_the_medium(tmp_path: Path) -> None:
-    """Its fsync stops at the drive's cache, for folders too; 51 is its F_FULLFSYNC."""
+    """fsync on macOS stops at the drive's cache, for folders too; 51 is its F_FULLFSYNC."""
     done = run_as("macos", FULL_SYNCS, str(tmp_path))
     assert (done.returncode, done.stdout.strip()) == (0, "[51, 51]"), done.stderr
 
 
 @pytest.mark.parametrize("system", ["macos", "windows"])
-def test_files_and_connections_keep_the_promises_of_the_ports(system: str) -> None:
+def test_files_and_connections_pass_the_tests_of_the_ports(system: str) -> None:
     done = run_as(
         system,
         *("pytest", "-q", "-p", "no:cacheprovider", "-k", "real"),
@@ -123,7 +123,7 @@ with quorumlog.connect(sys.argv[1]) as log:
 
 
 @pytest.mark.parametrize("system", ["macos", "windows"])
-def test_a_node_and_a_client_work_lock_and_stop_in_order(system: str, tmp_path: Path) -> None:
+def test_a_node_locks_serves_and_stops_in_order(system: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with node(system, folder) as process:
         address = ready(process)
@@ -150,7 +150,7 @@ def test_the_loop_is_the_one_asked_for() -> None:
         assert done.stdout.strip() == module, done.stderr
 
 
-def test_a_loop_that_is_not_there_is_refused_with_a_sentence() -> None:
+def test_a_missing_loop_is_rejected_with_a_message() -> None:
     for wanted, said in (("uvloop", "uvloop is not installed"), ("trio", "use uvloop or asyncio")):
         done = run_as("windows", "quorumlog", "topics", "list", QUORUMLOG_LOOP=wanted)
         assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""The workflows that run elsewhere: what they name is there, since nobody here can run them."""
+"""The workflows for hosted CI name existing commands, files and jobs: they cannot run here."""
 
 import re
 import shlex
@@ -40,7 +40,7 @@ def looks_like_a_path(word: str) -> bool:
     return "/" in word and "$" not in word and not word.startswith(MADE_BY_THE_WORKFLOW)
 
 
-def test_there_are_a_workflow_for_landings_and_one_for_wheels() -> None:
+def test_there_is_a_workflow_for_merges_and_one_for_wheels() -> None:
     assert [path.name for path in WORKFLOWS] == ["ci.yml", "wheels.yml"]
 
 
@@ -58,7 +58,7 @@ def test_jobs_need_jobs_that_exist_and_run_on_a_known_system(path: Path) -> None
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_command_names_what_is_there(path: Path) -> None:
+def test_every_command_names_existing_files_and_targets(path: Path) -> None:
     installed: set[str] = set()
     seen = 0
     for step in steps(load(path)):
@@ -75,7 +75,7 @@ def test_every_command_names_what_is_there(path: Path) -> None:
             case ["python", "-m", module, *_]:
                 assert module in installed
             case _:
-                pass  # its words are looked at below
+                pass  # its words are checked below
         for word in [command, *words]:
             if looks_like_a_path(word):
                 assert (ROOT / word).exists(), step
@@ -84,7 +84,7 @@ def test_every_command_names_what_is_there(path: Path) -> None:
     assert seen
 
 
-def test_a_tag_publishes_what_was_checked_by_trust_alone() -> None:
+def test_a_tag_publishes_the_checked_files_by_trusted_publishing() -> None:
     workflow = load(ROOT / ".github/workflows/wheels.yml")
     publish = workflow["jobs"]["publish"]
     assert publish["needs"] == "check"
@@ -94,7 +94,7 @@ def test_a_tag_publishes_what_was_checked_by_trust_alone() -> None:
     assert not re.search(r"secrets\.|password|pypi|https?:", text, re.IGNORECASE)
 
 
-def test_wheels_are_built_for_every_system_and_every_python_that_is_promised() -> None:
+def test_wheels_are_built_for_every_supported_system_and_python() -> None:
     job = load(ROOT / ".github/workflows/wheels.yml")["jobs"]["wheels"]
     machines = job["strategy"]["matrix"]["machine"]
     for one in ("ubuntu-24.04", "ubuntu-24.04-arm", "macos-15-intel", "macos-15", "windows-2025"):
@@ -125,11 +125,11 @@ def test_the_tests_of_a_wheel_are_in_the_source_distribution() -> None:
         assert path.split("/")[0] in settings["test-sources"]
 
 
-def test_ci_runs_what_the_first_page_promises() -> None:
+def test_ci_runs_the_checks_of_the_first_page() -> None:
     script = (ROOT / ".ci/run").read_text()
     targets = set(re.findall(r"make --no-print-directory ([a-z-]+)", script))
     promised = {"setup", "lint", "types", "proto-check", "demo", "test", "test-plain"}
-    # what `make test` needs, made earlier
+    # made before `make test`, which needs it
     assert promised | {"browser", "prometheus", "spark-oldest"} == targets
     assert targets <= make_targets()
 
