@@ -1,9 +1,9 @@
-"""The exam: bugs that were planted by an author without knowledge of the tests, none discarded.
+"""The exam: bugs planted by an author without knowledge of the tests, none discarded.
 
-Half of the patches, `tests/planted/exam`, may be worked with. The others are encrypted in
-`sealed.bin` beside them; they are read once, with `--key FILE`, when no checker, fault or seed
-changes any more. A patch is played by every level, the cheapest first, with the seeds of CI or
-`--times` as many, until one fails.
+Half of the patches, `tests/planted/exam`, are open. The others are encrypted in `sealed.bin` beside
+them; they are read once, with `--key FILE`, when checkers, faults and seeds no longer change. A
+patch is run by every level, the cheapest first, with the seeds of CI or `--times` as many, until
+one fails.
 
 Run: python -m tests.planted.exam [PATCH ...] [--times 10] [--key FILE]
 """
@@ -42,7 +42,7 @@ class Answer:
 
 
 def open_patches(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of the patches of the working half; all without names."""
+    """Yield names and texts of the patches of the open half; all without names."""
     for path in sorted(EXAM.glob("*.patch")):
         if not names or path.stem in names:
             yield path.stem, path.read_text()
@@ -58,7 +58,7 @@ def sealed_patches(key: Path) -> Iterator[tuple[str, str]]:
 
 
 def plant(text: str, folder: Path) -> None:
-    """Make a package `quorumlog` in the folder with the patch applied and compiled."""
+    """Create a package `quorumlog` in the folder with the patch applied and compiled."""
     ignored = shutil.ignore_patterns("__pycache__", "spark")
     shutil.copytree(ROOT / "src", folder / "src", ignore=ignored)
     (folder / "quorumlog").symlink_to("src")
@@ -77,7 +77,7 @@ def plant(text: str, folder: Path) -> None:
 
 
 def answer(name: str, text: str, times: int) -> Answer:
-    """Play a patch until a level finds it."""
+    """Run a patch by each level until one finds it."""
     rule = text.partition("\n")[0].removeprefix("Rule: ")
     with tempfile.TemporaryDirectory() as made:
         plant(text, Path(made))
@@ -103,7 +103,7 @@ def answer(name: str, text: str, times: int) -> Answer:
 
 
 def main() -> int:
-    """Play, print, and store the answers."""
+    """Run the patches, print and store the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("patches", nargs="*", help="all of the working half when none is named")
     parser.add_argument("--times", type=int, default=1, help="so many times CI's seeds")

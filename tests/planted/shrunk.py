@@ -68,8 +68,8 @@ def bugs(level: str | None = None) -> list[Path]:
 
 
 def shrink(patch: Path, folder: Path, environment: dict[str, str], seconds: float) -> ShrunkBug:
-    """Shrink the seed of a planted bug in its planted package, that of the page or one soon after;
-    `folder` is that of the plan."""
+    """Shrink the seed of a planted bug in its planted package: the seed of the page or one soon
+    after. `folder` is for the plan."""
     seed = seeds_on_page(patch) - 1
     bug = _shrink(patch, seed, folder, environment, seconds)
     if bug.output.startswith(f"seed {seed} of level {bug.level} passes"):

@@ -1,4 +1,4 @@
-"""The open half of the exam still applies, and the sealed half is still sealed."""
+"""The open half of the exam still applies, and the sealed half is unchanged."""
 
 import subprocess
 from hashlib import sha256
@@ -13,7 +13,7 @@ PATCHES = dict(open_patches([]))
 
 @pytest.mark.parametrize("name", PATCHES)
 def test_patch_of_the_exam_applies(name: str) -> None:
-    """Where its context has changed, correct the context and keep the bug."""
+    """If its context has changed, correct the context and keep the bug."""
     check = ["git", "apply", "--check", "-C1", "--recount"]
     applied = subprocess.run(check, cwd=ROOT, input=PATCHES[name], capture_output=True, text=True)
     assert not applied.returncode, applied.stderr
@@ -24,4 +24,4 @@ def test_half_of_the_exam_is_open() -> None:
     known = [name for name, text in PATCHES.items() if sha256(text.encode()).hexdigest() in hashes]
     assert len(set(hashes)) == 60
     assert len(PATCHES) == 30
-    assert known, "the hashes are of the patches as they were written"
+    assert known, "the hashes are of the original patches"

@@ -1,5 +1,5 @@
-"""Simulation can fail: every planted bug is found within a bounded number of
-seeds, and the package as it is passes the same ones."""
+"""Every planted bug is found within a bounded number of seeds, and the unchanged package passes the
+same seeds."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ SEEDS_OF_NODES = 40  # a minute of whole clusters each
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_there_are_enough_planted_bugs_and_no_number_twice(level: str) -> None:
+def test_there_are_enough_planted_bugs_with_unique_numbers(level: str) -> None:
     found = patches(level)
     numbers = [patch.name[:2] for patch in found]
     assert numbers == [f"{number:02d}" for number in range(1, len(found) + 1)]
@@ -71,7 +71,7 @@ def test_each_row_of_the_page_names_the_functions_of_its_bug(level: str) -> None
     assert {name: shown.get(name) for name in expected} == expected
 
 
-def test_no_planted_bug_of_the_page_went_unfound() -> None:
+def test_every_planted_bug_of_the_page_was_found() -> None:
     assert "| not found |" not in PAGE.read_text()
 
 
@@ -89,7 +89,8 @@ def row_name(patch: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("patch", OF_CORES, ids=lambda patch: patch.stem)
 def test_a_planted_bug_is_found_by_the_seed_of_the_page_or_one_soon_after(patch: Path) -> None:
-    """From the seed on that found it when the page was written: those before take the time."""
+    """Start at the seed that found it when the page was written: the seeds before it take the
+    time."""
     first = max(0, seeds_on_page(patch) - 1)
     found = hunt(patch, first=first, seeds=SEEDS_MAX - first)
     assert found.seeds, f"{patch.stem} is not found in {SEEDS_MAX} seeds"

@@ -21,7 +21,7 @@ QUICK = {
 }
 """A bug of each level that its seed finds early, and a bound of the ratio of events."""
 EVENT_LEVELS = ("core", "partitions")
-"""Their plans have every event: the package without the bug passes them."""
+"""The plans of these bugs have every event: the package without the bug passes them."""
 QUICK_S = 8.0
 LONG_S = 60.0
 RATIO_MAX = 0.1

@@ -1,13 +1,13 @@
-"""Planted bugs: each patch here breaks one rule, and a level of the simulation must find it.
+"""Planted bugs: each patch breaks one rule, and a level of the simulation must find it.
 
 A patch begins with two lines, `Rule:` and `Function:`: the rule that it breaks and the functions
 that it changes, as `src/raftlog/leader.py:Leader.maybe_commit`. `git apply` may apply a patch to
-similar lines of another function; a test compares the functions, so that such a drift is noticed.
-A third line `Scenario:` names the scripted scenario that finds the bug, which seeds seldom reach.
+similar lines of another function; a test compares the functions to detect this. A third line
+`Scenario:` names the scripted scenario that finds the bug, which seeds seldom reach.
 
-A patch is applied to a temporary copy of the package, which a process of its own plays from seed 0
-on. `python -m tests.planted.track_record` hunts all, or those of the levels that it is given, and
-writes the tables into docs/track-record.md; the test beside it hunts each within a bound.
+A patch is applied to a temporary copy of the package, which a separate process runs from seed 0 on.
+`python -m tests.planted.track_record` runs all, or the given levels, and writes the tables into
+docs/track-record.md; the test beside it runs each within a bound.
 """
 
 import ast
@@ -38,39 +38,39 @@ LEVELS: Final = {
     "transactions": ("broker", "clients", "storage"),
     "intruder": ("broker", "metadata", "raftlog", "runtime"),
 }
-"""By level of the simulation, which is the folder of its patches: the rooms that they change."""
-SEEDS_MAX: Final = 100  # that any planted bug may need
+"""The packages that the patches change, by level of the simulation and folder of the patches."""
+SEEDS_MAX: Final = 100  # the most that any planted bug may need
 WALL_S_MAX: Final = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """A patch and what simulation made of it."""
+    """A patch and the result of its simulation."""
 
     level: str
     name: str
     rule: str
-    functions: list[str]  # that it changes
-    scenario: str  # that was played; "": seeds
-    seeds: int  # played until one failed, that one included; 0: none did
-    by: str  # the invariant, or where in the core an assertion did not hold
+    functions: list[str]  # that the patch changes
+    scenario: str  # the scripted scenario; "": seeds
+    seeds: int  # run until one failed, including that one; 0: none failed
+    by: str  # the invariant, or the position of a failed assertion in the core
     detail: str
     events: int
 
 
 def patches(level: str | None = None) -> list[Path]:
-    """The patches of a level, None: of all, in their order."""
+    """Return the patches of a level in order; None: of all levels."""
     levels = LEVELS if level is None else (level,)
     return [patch for name in levels for patch in sorted((FOLDER / name).glob("*.patch"))]
 
 
 def level_of(patch: Path) -> str:
-    """The level that must find it."""
+    """Return the level that must find a patch."""
     return patch.parent.name
 
 
 def rule_of(patch: Path) -> str:
-    """The rule that a patch breaks: its first line says it."""
+    """Return the rule that a patch breaks, from its first line."""
     first = patch.read_text().partition("\n")[0]
     assert first.startswith("Rule: "), f"{patch.name} does not begin with its rule"
     return first.removeprefix("Rule: ").removesuffix(".")
@@ -90,7 +90,8 @@ def scenario_of(patch: Path) -> str:
 
 
 def changed_functions(folder: Path) -> list[str]:
-    """Return the functions in which a planted package, made by `plant`, differs from ours."""
+    """Return the functions in which a planted package, made by `plant`, differs from the
+    original."""
     found: dict[str, None] = {}
     for new in sorted((folder / "src").rglob("*.py")):
         name = str(new.relative_to(folder))
@@ -130,8 +131,8 @@ def parsed(source: str) -> ast.Module:
 
 
 def plant(patch: Path, folder: Path) -> None:
-    """Make a package `quorumlog` below the folder with the patch applied; raises
-    CalledProcessError when it does not apply."""
+    """Create a package `quorumlog` below the folder with the patch applied. Raise
+    CalledProcessError if it does not apply."""
     package = folder / "src"
     package.mkdir()
     for child in (ROOT / "src").iterdir():
@@ -160,7 +161,8 @@ def planted_package(patch: Path) -> Iterator[dict[str, str]]:
 
 
 def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
-    """Play the package with the patch, from a first seed on, until one fails; or its scenario."""
+    """Run the package with the patch, from a first seed on, until a seed fails; or run its
+    scenario."""
     level, scenario = level_of(patch), scenario_of(patch)
     with planted_package(patch) as environment:
         played = subprocess.run(
@@ -169,7 +171,7 @@ def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
                 *("--level", level, "--first", str(first), "--seeds", str(seeds)),
                 *("--scenario", scenario),
             ],
-            cwd=ROOT,  # whose tests folder holds the levels
+            cwd=ROOT,  # its tests folder has the levels
             env=environment,
             check=True,
             capture_output=True,
@@ -191,7 +193,7 @@ def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
 
 
 def seeds_on_page(patch: Path) -> int:
-    """How many seeds the page says that a planted bug takes; 0: it has no row, or was not found."""
+    """Return the seeds that the page has for a planted bug; 0: no row, or not found."""
     begin, end = marks(level_of(patch))
     rows = PAGE.read_text().partition(begin)[2].partition(end)[0].splitlines()
     number, _, name = patch.stem.partition("_")
@@ -204,7 +206,7 @@ def seeds_on_page(patch: Path) -> int:
 
 
 def table(found: list[Planted]) -> str:
-    """The table of the page."""
+    """Return the table of the page."""
     lines = [
         "| patch | the rule it breaks | found in | found by | function |",
         "|---|---|---|---|---|",
@@ -219,7 +221,7 @@ def table(found: list[Planted]) -> str:
 
 
 def found_in(bug: Planted) -> str:
-    """Return the scenario that found a bug, or the seeds that were played and their events."""
+    """Return the scenario that found a bug, or the number of seeds and events."""
     if not bug.seeds:
         return "not found"
     if bug.scenario:
@@ -233,7 +235,7 @@ def function_cell(functions: list[str]) -> str:
 
 
 def write_page(found: list[Planted]) -> None:
-    """Put the tables of what was hunted into the page, each between its level's marks."""
+    """Write the tables of the results into the page, each between its level's marks."""
     text = PAGE.read_text()
     for level in dict.fromkeys(bug.level for bug in found):
         begin, end = marks(level)
@@ -245,13 +247,13 @@ def write_page(found: list[Planted]) -> None:
 
 
 def marks(level: str) -> tuple[str, str]:
-    """Between what the table of a level stands."""
+    """Return the two marks around the table of a level."""
     begin = f"<!-- planted bugs of level {level}: generated by `make track-record` -->"
     return begin, f"<!-- end of planted bugs of level {level} -->"
 
 
 def main() -> int:
-    """Hunt planted bugs and write the page; 1 when one was not found."""
+    """Run planted bugs and write the page; return 1 if one was not found."""
     found = []
     levels = sys.argv[1:] or list(LEVELS)
     for patch in (patch for level in levels for patch in patches(level)):
