@@ -1,4 +1,4 @@
-"""What every test run starts from, on whatever machine and however it was started."""
+"""Common configuration of all test runs."""
 
 import gc
 import signal
@@ -11,19 +11,19 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "quorumlog",
-    deadline=None,  # a busy machine is no finding; what must be quick has a test that says so
+    deadline=None,  # a busy machine is no failure; required speed has a test of its own
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("quorumlog")
 
-# A shell without job control starts what it puts in the background deaf to Ctrl-C, and so are all
-# its children. The tests of Ctrl-C send it themselves.
+# A shell without job control starts background processes, and so all their children, with SIGINT
+# ignored. The tests of Ctrl-C need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS: Final = Path(__file__).parent
 
-# What takes over fifteen seconds on an idle machine, the longest first.
+# Files that take over fifteen seconds on an idle machine, the longest first.
 LONGEST_FILES: Final = (
     "security/test_java_clients.py",
     "cluster/test_transaction_chaos.py",
@@ -55,8 +55,8 @@ LONGEST_FILES: Final = (
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the collector of cycles from the tests themselves: half a million objects that live as
-    long as the process, and took two thirds of a second whenever a test had it look at all."""
+    """Freeze the modules of all tests for the cyclic garbage collector: half a million permanent
+    objects, which took two thirds of a second in each full collection."""
     gc.disable()
     try:
         return (yield)
@@ -69,8 +69,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Keep it from what a file's tests leave, too: what simulated crashes ended is kept for ever,
-    millions of objects, and whoever had the collector look at all waited for seconds."""
+    """Freeze the garbage of a file's tests: simulated crashes leave millions of permanent objects,
+    on which each full collection would take seconds."""
     try:
         return (yield)
     finally:
@@ -79,7 +79,7 @@ def pytest_runtest_protocol(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the workers of pytest-xdist begin with the longest files, and so end together."""
+    """Let the workers of pytest-xdist begin with the longest files, so that they end together."""
     if hasattr(config, "workerinput"):
         ranks = {TESTS / name: rank for rank, name in enumerate(LONGEST_FILES)}
         items.sort(key=lambda item: ranks.get(item.path, len(ranks)))

@@ -1,4 +1,5 @@
-"""Certificates for tests: an authority, a server's and clients' certificates, and bad ones."""
+"""Certificates for tests: an authority, certificates of a server and of clients, and invalid
+ones."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,24 +17,24 @@ from quorumlog.server.certificates import create_authority, issue
 
 @dataclass(frozen=True)
 class Certificates:
-    """An authority in a folder."""
+    """A certificate authority in a folder."""
 
     folder: Path
 
     @classmethod
     def create(cls, folder: Path) -> "Certificates":
-        """A new authority, with a certificate `server` for this machine."""
+        """Create an authority, with a certificate `server` for this machine."""
         create_authority(folder, name="test authority")
         issue(folder, "server", name="server", hosts=("localhost", "127.0.0.1", "::1"))
         return cls(folder)
 
     @property
     def ca(self) -> str:
-        """The authority's certificate."""
+        """Return the path of the authority's certificate."""
         return str(self.folder / "ca.pem")
 
     def server(self, *, client_auth: str = "none", name: str = "server") -> TlsFiles:
-        """The files of a server."""
+        """Return the TLS files of a server."""
         return TlsFiles(
             certificate=str(self.folder / f"{name}.pem"),
             key=str(self.folder / f"{name}.key"),
@@ -42,7 +43,7 @@ class Certificates:
         )
 
     def client(self, user: str = "") -> TlsFiles:
-        """The files of a client, with a certificate of its own if it has a name."""
+        """Return the TLS files of a client, with a certificate if it has a name."""
         if not user:
             return TlsFiles(ca=self.ca)
         if not (self.folder / f"{user}.pem").exists():
@@ -54,7 +55,8 @@ class Certificates:
         )
 
     def pair(self, name: str) -> Path:
-        """A file with a certificate and its key, as a Java program reads them."""
+        """Write a file with a certificate and its key, as a Java program reads them; return its
+        path."""
         pair = self.folder / f"{name}-pair.pem"
         parts = [(self.folder / f"{name}.{suffix}").read_text() for suffix in ("key", "pem")]
         pair.write_text("".join(parts))
@@ -83,7 +85,7 @@ class Certificates:
         path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def settings(self) -> dict[str, Any]:
-        """The settings of a node with the server's certificate."""
+        """Return the settings of a node with the server's certificate."""
         return {
             "ssl_certificate_file": str(self.folder / "server.pem"),
             "ssl_key_file": str(self.folder / "server.key"),
@@ -92,7 +94,7 @@ class Certificates:
 
 
 def self_signed(folder: Path, *, hosts: tuple[str, ...] = (), is_expired: bool = False) -> TlsFiles:
-    """A certificate that no authority has signed, or that has expired; its own authority."""
+    """Return a self-signed certificate, possibly expired, which is its own authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "self")])
     now = datetime.now(UTC)

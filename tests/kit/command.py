@@ -1,4 +1,4 @@
-"""The `quorumlog` command, in this process or in one of its own."""
+"""The `quorumlog` command, in this process or in a separate one."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def answer_prompt(answer: bytes, *arguments: str, address: str) -> tuple[int, st
             return code, shown.decode()
         finally:
             os.close(theirs)
-            os.close(ours)  # ends a command that still waits for an answer
+            os.close(ours)  # ends a command that still waits for a response
 
 
 def json_lines(text: str) -> list[dict[str, object]]:

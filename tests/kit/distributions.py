@@ -27,14 +27,14 @@ def run(
 
 
 def succeed(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """Run a command that must succeed; return what it printed."""
+    """Run a command that must succeed; return its output."""
     done = run(*command, cwd=cwd, **environment)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
 def repository_files(*patterns: str) -> list[str]:
-    """Files that git tracks or would add, relative to the root."""
+    """Return the files that git tracks or would add, relative to the root."""
     listed = succeed(
         *("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns),
         cwd=ROOT,
@@ -52,28 +52,28 @@ def copy_repository(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A virtual environment that a test made."""
+    """A virtual environment of a test."""
 
     folder: Path
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """Return the path of its interpreter."""
         return self.folder / "bin/python"
 
     @property
     def command(self) -> Path:
-        """Its command `quorumlog`."""
+        """Return the path of its command `quorumlog`."""
         return self.folder / "bin/quorumlog"
 
     @property
     def site_packages(self) -> Path:
-        """The folder of its packages."""
+        """Return the folder of its packages."""
         (found,) = self.folder.glob("lib/python*/site-packages")
         return found
 
     def borrow(self, site_packages: Path) -> None:
-        """Search packages that are missing here in the folder of another environment."""
+        """Use the folder of another environment for packages that are missing here."""
         (self.site_packages / "others.pth").write_text(str(site_packages))
 
 
@@ -86,7 +86,7 @@ def build(source: Path, out: Path, *options: str, **environment: str) -> None:
 
 
 def install(wheel: Path, folder: Path, *, dependencies: bool = True) -> Environment:
-    """Install a wheel into a new environment, with its dependencies unless told otherwise."""
+    """Install a wheel into a new environment, by default with its dependencies."""
     uv = str(Path(sys.executable).with_name("uv"))
     environment = Environment(folder)
     succeed(uv, "venv", "--quiet", "--python", sys.executable, folder)

@@ -1,4 +1,4 @@
-"""An issuer of tokens with its keys behind an HTTPS endpoint of this process."""
+"""An issuer of tokens with an HTTPS endpoint for its keys in this process."""
 
 import json
 import threading
@@ -17,7 +17,7 @@ AUDIENCE = "quorumlog"
 
 
 class TokenIssuer:
-    """Use it in `with`."""
+    """A token issuer as a context manager."""
 
     def __init__(self, files: TlsFiles) -> None:
         self.key = rsa.generate_private_key(65_537, 2_048)
@@ -30,11 +30,11 @@ class TokenIssuer:
 
     @property
     def url(self) -> str:
-        """Where the keys are."""
+        """Return the URL of the key set."""
         return f"https://localhost:{self._server.server_port}/keys"
 
     def settings(self, ca: str) -> dict[str, Any]:
-        """The settings of a node that accepts the issuer's tokens."""
+        """Return the settings of a node that accepts the issuer's tokens."""
         return {
             "sasl_oauthbearer_jwks_endpoint_url": self.url,
             "sasl_oauthbearer_jwks_ca_file": ca,
@@ -43,7 +43,7 @@ class TokenIssuer:
         }
 
     def rotate(self) -> None:
-        """Sign with another key from now on, which alone is in the key set."""
+        """Sign with a new key from now on; only that key is in the key set."""
         self.key, self.key_id = rsa.generate_private_key(65_537, 2_048), self.key_id + "+"
 
     def token(
@@ -55,7 +55,7 @@ class TokenIssuer:
         headers: Mapping[str, Any] | None = None,
         **claims: Any,
     ) -> str:
-        """A token of a user, valid for ten minutes. A claim None is left out."""
+        """Return a token of a user, valid for ten minutes. A claim None is omitted."""
         content = {
             "iss": ISSUER,
             "aud": AUDIENCE,

@@ -1,7 +1,7 @@
 """A client of the Kafka protocol for tests: plain fields in, the schemas' messages out.
 
-It speaks through the runtime's byte network, so it works on both runtimes. Nothing in it is clever:
-every request is sent as it is said, and a test may send bytes of its own instead.
+It uses the runtime's byte network, so that it works on both runtimes. Every request is sent exactly
+as given, and a test may send bytes of its own instead.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ ANSWER_S = 60.0
 
 
 class ConnectionEnded(Exception):
-    """No more answers come; the cause is the error of the connection, if it had one."""
+    """No more responses arrive; the cause is the error of the connection, if it had one."""
 
 
 @cache
 def request_shape(key: int, version: int) -> MessageShape:
-    """Return how plain fields become a request."""
+    """Return the structure that turns plain fields into a request."""
     from kio.index import load_request_schema
 
     return MessageShape(load_request_schema(key, version))
@@ -51,13 +51,13 @@ def _answer_reader(key: int, version: int) -> Callable[[bytes, int], tuple[Any, 
 
 
 def is_flexible(key: int, version: int) -> bool:
-    """Whether requests of this version have tagged fields."""
+    """Return True if requests of this version have tagged fields."""
     return bool(request_shape(key, version).schema.__flexible__)
 
 
 def body_of(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-    """Return a request's body. Fields have the names of the newest version; what `version` lacks is
-    left out."""
+    """Return a request's body. Fields have the names of the newest version; fields that `version`
+    lacks are omitted."""
     shape, newest = request_shape(key, version), request_shape(key, newest_version(key))
     out = BytesIO()
     shape.write(out, shape.build(fields, newest))
@@ -67,7 +67,7 @@ def body_of(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
 def request_of(
     key: int, version: int, body: bytes, *, correlation_id: int, client_id: str | None = CLIENT_ID
 ) -> bytes:
-    """Return header and body, without the four bytes that say how long they are."""
+    """Return header and body, without the four bytes of the size."""
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
     tags = b"\x00" if is_flexible(key, version) else b""
@@ -75,12 +75,12 @@ def request_of(
 
 
 def framed(request: bytes) -> bytes:
-    """Return bytes with their size in front."""
+    """Return bytes with their size before them."""
     return struct.pack(">i", len(request)) + request
 
 
 def read_answer(key: int, version: int, frame: bytes) -> tuple[int, Any]:
-    """Return the correlation id and the message of an answer; all bytes must be used."""
+    """Return the correlation id and the message of a response; all bytes must be used."""
     (correlation_id,) = struct.unpack_from(">i", frame)
     begin = 4
     if is_flexible(key, version) and key != 18:
@@ -88,12 +88,12 @@ def read_answer(key: int, version: int, frame: bytes) -> tuple[int, Any]:
         begin = 5
     content = frame[begin:]
     message, size = _answer_reader(key, version)(content, 0)
-    assert size == len(content), f"{len(content) - size} bytes behind the answer"
+    assert size == len(content), f"{len(content) - size} bytes after the response"
     return correlation_id, message
 
 
 class RawClient:
-    """One connection; see `connected`. Is its own byte protocol."""
+    """One connection; see `connected`. It is its own byte protocol."""
 
     def __init__(self, connection: ByteConnection) -> None:
         self.connection = connection
@@ -103,47 +103,47 @@ class RawClient:
         self._next_id = 100
         self.patience_s = ANSWER_S
         self.has_ended = False
-        self.error: Exception | None = None  # why it ended, if not in order
+        self.error: Exception | None = None  # the reason of an abnormal end
 
     # --- ByteProtocol ---
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         self._into = bytearray(size_hint)
         return memoryview(self._into)
 
     def received(self, count: int) -> None:
-        """Keep what has come."""
+        """Append the received bytes."""
         self._bytes += self._into[:count]
         self._news.set()
 
     def sent(self) -> None:
-        """Nothing waits for this."""
+        """Do nothing: no caller waits for it."""
 
     def closed(self, error: Exception | None) -> None:
-        """The connection is over."""
+        """Record the end of the connection."""
         self.has_ended, self.error = True, error
         self._news.set()
 
     # --- requests ---
 
     async def ask(self, key: int, version: int, /, **fields: Any) -> Any:
-        """Send a request and return its answer; no other may be under way."""
+        """Send a request and return its response; no other may be in flight."""
         expected = self.send(key, version, **fields)
         correlation_id, answer = await self.answer(key, version)
-        assert correlation_id == expected, f"answer {correlation_id} to request {expected}"
+        assert correlation_id == expected, f"response {correlation_id} to request {expected}"
         return answer
 
     def send(
         self, key: int, version: int, /, *, client_id: str | None = CLIENT_ID, **fields: Any
     ) -> int:
-        """Queue a request; returns its correlation id."""
+        """Queue a request; return its correlation id."""
         return self.send_body(key, version, body_of(key, version, fields), client_id=client_id)
 
     def send_body(
         self, key: int, version: int, body: bytes, *, client_id: str | None = CLIENT_ID
     ) -> int:
-        """Queue a request with a body of the test's own; returns its correlation id."""
+        """Queue a request with a given body; return its correlation id."""
         self._next_id += 1
         self.send_raw(
             framed(
@@ -153,17 +153,17 @@ class RawClient:
         return self._next_id
 
     def send_raw(self, raw: bytes) -> None:
-        """Queue bytes as they are."""
+        """Queue bytes unchanged."""
         self.connection.write([raw])
 
-    # --- answers ---
+    # --- responses ---
 
     async def answer(self, key: int, version: int) -> tuple[int, Any]:
-        """Return the next answer's correlation id and message; raises ConnectionEnded."""
+        """Return the next response's correlation id and message. Raise ConnectionEnded."""
         return read_answer(key, version, await self.frame())
 
     async def frame(self) -> bytes:
-        """Return the next answer's bytes, without their size; raises ConnectionEnded."""
+        """Return the next response's bytes without their size. Raise ConnectionEnded."""
         while True:
             if len(self._bytes) >= 4:
                 (size,) = struct.unpack_from(">i", self._bytes)
@@ -176,7 +176,7 @@ class RawClient:
             await self._more()
 
     async def ended(self) -> Exception | None:
-        """Wait for the other side to end the connection; returns the error, None in order."""
+        """Wait until the other side ends the connection; return the error, None without one."""
         while not self.has_ended:
             await self._more()
         return self.error
@@ -189,7 +189,7 @@ class RawClient:
 
 @asynccontextmanager
 async def connected(runtime: Runtime, address: str) -> AsyncIterator[RawClient]:
-    """A connection to "host:port", for as long as it is used."""
+    """Yield a connection to "host:port"."""
     client = await connect(runtime, address)
     try:
         yield client
@@ -198,7 +198,7 @@ async def connected(runtime: Runtime, address: str) -> AsyncIterator[RawClient]:
 
 
 async def connect(runtime: Runtime, address: str) -> RawClient:
-    """Return a connection, which its caller ends."""
+    """Return a connection, which the caller closes."""
     made: list[RawClient] = []
 
     def accept(connection: ByteConnection) -> RawClient:

@@ -27,7 +27,7 @@ class KafkaNode:
     client: RawClient
 
     async def connect(self) -> RawClient:
-        """Return one more connection; it ends with the node."""
+        """Return another connection; it ends with the node."""
         return await connect(self.runtime, self.address)
 
 
@@ -40,8 +40,8 @@ async def serving_kafka(
     is_formatted: bool = False,
     **settings: Any,
 ) -> AsyncIterator[KafkaNode]:
-    """A node of `settings` in `folder`, a new one unless that is formatted; ready, with a connected
-    client."""
+    """Start a node of `settings` in `folder`, and format the folder if necessary; yield it when
+    ready, with a connected client."""
     config = with_settings(
         NodeConfig(
             data_dir=folder,

@@ -1,4 +1,4 @@
-"""A cluster of commands that decides and replays without a log."""
+"""A metadata cluster that decides commands and replays their records without a log."""
 
 from dataclasses import dataclass, field
 
@@ -31,14 +31,14 @@ from quorumlog.proto.metadata_records_pb2 import MetadataRecord
 
 @dataclass
 class Cluster:
-    """Commands in, images out; offsets as the log would give them."""
+    """Executes commands and keeps the image, with the offsets of a log."""
 
     image: MetadataImage = EMPTY_IMAGE
     config: ControllerConfig = field(default_factory=ControllerConfig)
-    slices: int = 1  # of the decision made last, empty ones counted
+    slices: int = 1  # of the last decision, including empty ones
 
     def do(self, command: Command) -> Decision:
-        """A long decision comes back as one, all its slices together."""
+        """Execute a command; return a sliced decision as one with all records."""
         decision = decide(self.image, command, self.config)
         self.slices = 1
         if isinstance(decision, Decision):
@@ -73,8 +73,8 @@ class Cluster:
         clean: bool = False,
         disk: int = 0,
     ) -> Decision:
-        """The same boot: a process crash. Another one: a power cut, unless `clean`. Another disk:
-        everything is lost."""
+        """Register a broker. The same boot id is a process crash, another one a power cut, unless
+        `clean`. Another disk is a loss of all data."""
         return self.do(
             RegisterBroker(
                 broker_id=NodeId(node),
@@ -129,12 +129,12 @@ class Cluster:
     def standing(
         self, name: str, index: int = 0
     ) -> tuple[NodeId, tuple[NodeId, ...], tuple[NodeId, ...]]:
-        """The leader, the ISR and the ELR of a partition."""
+        """Return the leader, the ISR and the ELR of a partition."""
         partition = self.partition(name, index)
         return partition.leader, partition.isr, partition.elr
 
     def change(self, name: str, isr: tuple[int, ...], *, index: int = 0) -> IsrChange:
-        """What its leader asks for if it knows the metadata as they are."""
+        """Return the ISR change of a leader with the current metadata."""
         partition = self.partition(name, index)
         return IsrChange(
             topic_id=self.topic(name).id,
@@ -146,7 +146,7 @@ class Cluster:
         )
 
     def ask(self, asker: int, *changes: IsrChange) -> list[AlteredPartition | QuorumlogError]:
-        """The results of one request of a broker."""
+        """Return the results of one AlterPartition request of a broker."""
         command = AlterPartitions(
             broker_id=NodeId(asker), broker_epoch=self.epoch(asker), changes=changes
         )
@@ -155,7 +155,7 @@ class Cluster:
         return list(reply.results)
 
     def set_isr(self, name: str, *isr: int, index: int = 0) -> None:
-        """Its leader asks for this ISR and gets it."""
+        """Change the ISR by a request of the partition's leader."""
         asker = self.partition(name, index).leader
         [result] = self.ask(asker, self.change(name, isr, index=index))
         assert isinstance(result, AlteredPartition), result

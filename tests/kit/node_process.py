@@ -1,4 +1,4 @@
-"""A real node process that a test kills, stops, pauses and starts again at the same address."""
+"""A node process that a test kills, stops, pauses and starts again at the same address."""
 
 import json
 import os
@@ -30,17 +30,17 @@ format_storage(load_config(sys.argv[1]))
 """
 
 
-_PORTS = Ports()  # of this process, to its end: a node comes back at its own
+_PORTS = Ports()  # used until the process ends: a node restarts at its own port
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, and that nobody else gets while its node is down."""
+    """Return a free port that no other process gets while its node is down."""
     return int(_PORTS.take().rpartition(":")[2])
 
 
 def lose_topic(data_dir: Path, topic: str) -> None:
-    """Remove a topic's logs, and what the checkpoints say of them, from the directory of a stopped
-    node: its brokers find the topic in the metadata, and no record."""
+    """Remove a topic's logs and checkpoint entries from the directory of a stopped node: its
+    brokers find the topic in the metadata, without records."""
     for log in data_dir.glob(f"{topic}-*"):
         shutil.rmtree(log)
     for checkpoint in data_dir.glob("*-offset-checkpoint"):
@@ -50,7 +50,7 @@ def lose_topic(data_dir: Path, topic: str) -> None:
 
 
 class NodeProcess:
-    """A node of a configuration file in `folder`; formatted at once, started on entering."""
+    """A node with a configuration file in `folder`; formatted at once, started on enter."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class NodeProcess:
         environment: Mapping[str, str] | None = None,
         python: Path | None = None,
     ) -> None:
-        """`settings` go before those of a node that is alone; `prefix` is a command that runs the
-        node's command in its place, with `environment` besides this process's. `python` is the
-        interpreter of another release, which also formats the directory."""
+        """`settings` override those of a single node; `prefix` is a command that runs the node's
+        command, with `environment` in addition to this process's. `python` is the interpreter of
+        another release, which also formats the directory."""
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "node.toml"
         self._log = folder / "node.log"
@@ -82,7 +82,7 @@ class NodeProcess:
         self._file.write_text("".join(rows))
         self._prefix = list(prefix)
         self._environment = {**os.environ, **(environment or {})}
-        self.python = python or Path(sys.executable)  # of the next start
+        self.python = python or Path(sys.executable)  # for the next start
         if python is None:
             format_storage(load_config(str(self._file)))
         else:
@@ -104,17 +104,17 @@ class NodeProcess:
 
     @property
     def pid(self) -> int:
-        """The living process."""
+        """Return the id of the running process."""
         assert self._process is not None, "the node is down"
         return self._process.pid
 
     @property
     def is_up(self) -> bool:
-        """Whether it was started, and not killed or stopped since."""
+        """Return True if it was started, and not killed or stopped since then."""
         return self._process is not None
 
     def ended(self) -> int | None:
-        """Its exit code when it ended by itself."""
+        """Return the exit code if it has exited by itself."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
@@ -137,7 +137,7 @@ class NodeProcess:
             raise AssertionError(f"the node does not start: {self.complaints()[-5_000:]}")
 
     def kill(self) -> None:
-        """SIGKILL: nothing of it cleans up. One that is down stays so."""
+        """Kill it (SIGKILL), without any cleanup. Do nothing if it is down."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -146,7 +146,7 @@ class NodeProcess:
                 process.stdout.close()
 
     def stop(self) -> int:
-        """SIGTERM: an orderly stop; its exit code."""
+        """Stop it (SIGTERM); return its exit code."""
         assert self._process is not None, "the node is down"
         self._process.terminate()
         code = self._process.wait(STOP_S)
@@ -154,15 +154,15 @@ class NodeProcess:
         return code
 
     def pause(self) -> None:
-        """SIGSTOP: its connections live, and nothing answers."""
+        """Pause it (SIGSTOP): its connections stay open without responses."""
         assert self._process is not None, "the node is down"
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Resume it (SIGCONT)."""
         assert self._process is not None, "the node is down"
         self._process.send_signal(signal.SIGCONT)
 
     def complaints(self) -> str:
-        """What it wrote to stderr, in all its lives."""
+        """Return its stderr, of all its processes."""
         return self._log.read_text()

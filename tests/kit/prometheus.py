@@ -1,4 +1,4 @@
-"""Prometheus and promtool for tests: those of the system, or what `make prometheus` unpacked."""
+"""Prometheus and promtool for tests: those of the system, or of `make prometheus`."""
 
 import os
 import shutil
@@ -10,8 +10,8 @@ UNPACKED = Path(__file__).parents[2] / "build/prometheus/usr/bin"
 
 
 def program(name: str) -> str:
-    """Return the path of a program of Prometheus; skips the test where it is missing."""
+    """Return the path of a program of Prometheus. Skip the test if it is missing."""
     found = shutil.which(name, path=f"{UNPACKED}{os.pathsep}{os.environ['PATH']}")
     if found is None:
-        pytest.skip(f"no {name}: `make prometheus` unpacks Debian's package")
+        pytest.skip(f"{name} is missing: `make prometheus` unpacks Debian's package")
     return found

@@ -1,10 +1,10 @@
-"""A quorum driven by hand: cores with disks in memory, and a network that does what it is told.
+"""A quorum of cores controlled step by step, with disks in memory and a network under the test's
+control.
 
-Nothing happens by itself. A message stays in flight until it is delivered or dropped, a write until
-it is persisted, and every node has a clock of its own. So a test sets up one history and no other.
-After each action the cores' own invariants are checked, and over the whole history that an epoch
-has one leader, that what was committed at an offset never changes, and that nobody applies
-anything else.
+No event occurs by itself. A message stays in flight until it is delivered or dropped, a write until
+it is persisted, and every node has its own clock. So a test creates exactly one history. After each
+action the cores' invariants are checked, and over the whole history: an epoch has one leader, a
+committed entry never changes, and no member applies another entry.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,21 +35,21 @@ from quorumlog.raftlog.voters import Voter, VoterAddition, VoterRemoval, VoterSe
 from .raft_member import Disk, Member, SnapshotFile, address_of, data, voter, voters
 
 ROUNDS_MAX: Final = 10_000
-"""What has not come to rest after so many steps never will."""
+"""The maximum number of steps until all messages and writes are complete."""
 
 
 class Quorum:
-    """Members, and what is under way between them."""
+    """The members, and the messages in flight between them."""
 
     def __init__(self, node_ids: Iterable[int] = (1, 2, 3), **options: Any) -> None:
-        """Voters with empty logs; options are fields of RaftConfig."""
+        """Create voters with empty logs; options are fields of RaftConfig."""
         self.members: dict[int, Member] = {}
         self.flying: list[Message] = []
-        self.cut: set[tuple[int, int]] = set()  # (from, to): what is sent there is lost
+        self.cut: set[tuple[int, int]] = set()  # (from, to): messages that are lost
         self.options = options
         self.sent: Callable[[int, Message], None] = lambda node_id, message: None
         self.happened: Callable[[int, object], None] = lambda node_id, what: None
-        self.leaders: dict[int, Voter] = {}  # by epoch, of the whole history
+        self.leaders: dict[int, Voter] = {}  # by epoch, over the whole history
         self.committed: dict[int, tuple[Epoch, bytes]] = {}  # by base offset
         ids = list(node_ids)
         for node_id in ids:
@@ -76,7 +76,7 @@ class Quorum:
         return member
 
     def observer(self, node_id: int) -> Member:
-        """Start a node without a vote that asks the others for the leader."""
+        """Start a node without a vote that fetches from the leader."""
         return self.add_member(node_id, initial=VoterSet(()))
 
     def __getitem__(self, node_id: int) -> RaftState:
@@ -92,13 +92,13 @@ class Quorum:
         return ((n, each) for n, each in sorted(self.members.items()) if each.core is not None)
 
     def me(self, node_id: int) -> Voter:
-        """The node with the disk that it has now."""
+        """Return the voter identity of a node with its current disk."""
         return self.members[node_id].config.me
 
-    # --- the outside world ---------------------------------------------------------------------
+    # --- clocks and clients --------------------------------------------------------------------
 
     def tick(self, ms: int, *node_ids: int) -> None:
-        """The clocks of the nodes, or all, move on; each core looks at its own once."""
+        """Advance the clocks of the nodes, or of all; each core checks its deadlines once."""
         for node_id in node_ids or [node_id for node_id, _ in self.running()]:
             member = self.members[node_id]
             member.now_ms += ms
@@ -106,13 +106,13 @@ class Quorum:
             self.settle_ready(node_id)
 
     def campaign(self, node_id: int) -> None:
-        """The clock of one node runs fast until its election time-out passes."""
+        """Advance the clock of one node until its election timeout expires."""
         member = self.members[node_id]
         for _ in range(ROUNDS_MAX):
             if member.raft.role.name in ("pre_candidate", "candidate") and member.raft.has_ready():
                 break
             deadline_ms = member.raft.next_deadline_ms()
-            assert deadline_ms is not None, f"node {node_id} waits for no deadline"
+            assert deadline_ms is not None, f"node {node_id} has no deadline"
             before = len(member.events)
             member.now_ms = max(member.now_ms, deadline_ms)
             member.raft.tick(member.now_ms)
@@ -121,7 +121,7 @@ class Quorum:
             if "pre_candidate" in roles or "candidate" in roles:
                 break
         else:
-            raise AssertionError(f"node {node_id} never campaigns")
+            raise AssertionError(f"node {node_id} does not campaign")
 
     def propose(self, node_id: int, value: str, *, count: int = 1) -> Entry:
         member = self.members[node_id]
@@ -135,7 +135,7 @@ class Quorum:
         self.settle_ready(node_id)
 
     def add_voter(self, node_id: int, added: int) -> None:
-        """The leader `node_id` is told to make `added` a voter, with the disk that it has now."""
+        """Let the leader `node_id` add `added`, with its current disk, as a voter."""
         member = self.members[node_id]
         change = VoterAddition(self.me(added), address_of(added))
         entry = member.raft.change_voters(change, member.now_ms)
@@ -169,13 +169,14 @@ class Quorum:
         return taken
 
     def step(self, message: Message) -> None:
-        """Hand a message to whoever it is for, without having been sent."""
+        """Deliver a message to its receiver without sending it."""
         member = self.members[self.target(message)]
         member.raft.step(message, member.now_ms)
         self.settle_ready(member.config.node_id)
 
     def prepare(self, node_id: int, epochs: list[int], *, vote: Voter | None = None) -> None:
-        """Stop the node and put one entry of each epoch on its disk, which knows the last one."""
+        """Stop the node and write one entry of each epoch to its disk; the last epoch is its
+        current one."""
         self.crash(node_id)
         disk = self.members[node_id].disk
         disk.hard_state = HardState(Epoch(max([0, *epochs])), vote)
@@ -192,22 +193,22 @@ class Quorum:
         self.settle_ready(node_id)
 
     def wipe(self, node_id: int) -> None:
-        """The node comes back with an empty disk, hence as an observer nobody knows."""
+        """Restart the node with an empty disk, and so as an unknown observer."""
         count = self.members[node_id].disk.me.directory_id[-1] + 1
         self.add_member(node_id, initial=VoterSet(()), disk=count)
 
     # --- writes --------------------------------------------------------------------------------
 
     def persist(self, node_id: int, *, only: str = "") -> bool:
-        """The write under way becomes durable; `only` "hard_state" or "truncate" stops after that
-        part, as a power cut would. Returns whether there was one."""
+        """Complete the pending write; `only` "hard_state" or "truncate" stops after that part, as a
+        power cut would. Return True if there was one."""
         member = self.members[node_id]
         ready, disk = member.writing, member.disk
         if ready is None:
             return False
         assert ready.token is not None
         if ready.hard_state is not None:
-            assert ready.hard_state.epoch >= disk.hard_state.epoch, "the epoch went back"
+            assert ready.hard_state.epoch >= disk.hard_state.epoch, "the epoch decreased"
             disk.hard_state = ready.hard_state
         if only == "hard_state":
             return True
@@ -245,14 +246,14 @@ class Quorum:
     # --- messages ------------------------------------------------------------------------------
 
     def target(self, message: Message) -> int:
-        """The node at the address that the message goes to."""
+        """Return the node at the destination address of a message."""
         if isinstance(message, FollowRequest):
             host = message.receiver_address.partition(":")[0]
             return int(host.removeprefix("host-"))
         return message.receiver.node_id
 
     def deliver(self, message: Message) -> bool:
-        """One message in flight arrives; False: it was lost, nobody is there."""
+        """Deliver one message in flight. Return False if it was lost: no node is there."""
         self.flying.remove(message)
         node_id = self.target(message)
         member = self.members.get(node_id)
@@ -263,23 +264,23 @@ class Quorum:
         return True
 
     def deliver_all(self, *, to: int | None = None) -> None:
-        """What is in flight now arrives, in order; not what is sent because of it."""
+        """Deliver the messages that are in flight now, in order; not those sent in response."""
         for message in list(self.flying):
             if to is None or self.target(message) == to:
                 self.deliver(message)
 
     def settle(self) -> None:
-        """Persist and deliver until nothing is under way, without time passing."""
+        """Persist and deliver until nothing is pending, without advancing the clocks."""
         for _ in range(ROUNDS_MAX):
             if any([self.persist(node_id) for node_id, _ in list(self.running())]):
                 continue
             if not self.flying:
                 return
             self.deliver(self.flying[0])
-        raise AssertionError(f"no rest after {ROUNDS_MAX} steps: {self.flying[:3]}")
+        raise AssertionError(f"messages are pending after {ROUNDS_MAX} steps: {self.flying[:3]}")
 
     def run(self, ms: int) -> None:
-        """Let the time pass on all clocks alike, from deadline to deadline, settling at each."""
+        """Advance all clocks together, from deadline to deadline, and settle at each."""
         self.settle()
         left_ms = ms
         while left_ms >= 0:
@@ -296,19 +297,19 @@ class Quorum:
             self.settle()
 
     def elect(self, node_id: int) -> None:
-        """Make a node the leader, with everybody's help, and let all know."""
+        """Elect a node with the votes of all members, and let all receive the result."""
         self.campaign(node_id)
         self.settle()
         assert self[node_id].is_leader, f"{self.raft(node_id).role} after a campaign"
 
     def isolate(self, node_id: int) -> None:
-        """Nothing gets from or to the node any more."""
+        """Drop all messages from and to the node."""
         for other in self.members:
             if other != node_id:
                 self.cut |= {(node_id, other), (other, node_id)}
 
     def split(self, *groups: set[int]) -> None:
-        """Only members of one group reach each other."""
+        """Drop messages between different groups."""
         self.cut = {
             (left, right)
             for group in groups
@@ -322,12 +323,12 @@ class Quorum:
     # --- rounds of effects ---------------------------------------------------------------------
 
     def remember(self, node_id: int, entry: Entry) -> None:
-        """The bytes of an own entry are known before the core hands it out to be written."""
+        """Store an entry before the core returns it for writing."""
         self.members[node_id].tail[entry.base_offset] = entry
         self.settle_ready(node_id)
 
     def settle_ready(self, node_id: int) -> None:
-        """Take every round that a core has; a write is then under way, not done."""
+        """Process all ready rounds of a core; a write is then pending, not durable."""
         member = self.members[node_id]
         for _ in range(ROUNDS_MAX):
             for entry in member.raft_state.writes.unwritten:
@@ -336,7 +337,7 @@ class Quorum:
                 break
             self._take(member, member.raft.ready())
         else:
-            raise AssertionError(f"node {node_id} always has another round")
+            raise AssertionError(f"node {node_id} has more than {ROUNDS_MAX} rounds")
         self._check(member)
 
     def _take(self, member: Member, ready: Ready) -> None:
@@ -356,16 +357,17 @@ class Quorum:
             assert not ready.messages_after
             self._finish(member, ready)
             return
-        assert member.writing is None, "a second write while one is under way"
+        assert member.writing is None, "a second write while one is pending"
         member.writing = ready
         self.happened(node_id, ready)
         if ready.install is None:
-            # What is committed is durable on a majority: it does not wait for the own write.
+            # Committed entries are durable on a majority: they do not wait for the node's own
+            # write.
             self._finish(member, replace(ready, clean_to=None))
             member.writing = replace(ready, committed=None, reads=(), reads_lost=())
 
     def _finish(self, member: Member, ready: Ready) -> None:
-        """What a round says about the state: commits, reads, files that may go."""
+        """Process the commits, reads and deletable files of a round."""
         node_id = member.config.node_id
         if ready.committed is not None:
             assert ready.committed.start == member.state_end, f"{ready.committed} out of order"
@@ -386,7 +388,7 @@ class Quorum:
 
     def _apply(self, member: Member, entry: Entry) -> None:
         known = self.committed.setdefault(entry.base_offset, (entry.epoch, entry.payload))
-        assert known == (entry.epoch, entry.payload), f"{entry} committed where {known} was"
+        assert known == (entry.epoch, entry.payload), f"{entry} committed at the offset of {known}"
         if entry.kind is EntryKind.DATA:
             member.state.append(entry.payload.decode())
         member.state_end = entry.next_offset
@@ -428,7 +430,7 @@ class Quorum:
         return out
 
     def _check_sent(self, member: Member, message: Message) -> None:
-        """Nothing is promised that the disk does not hold."""
+        """Check that a message promises only durable state."""
         disk = member.disk
         match message:
             case VoteResponse(granted=True, pre_vote=False):

@@ -1,4 +1,4 @@
-"""One member of a quorum that is driven by hand: its disk, its core, and names that can be read."""
+"""One member of a step-by-step quorum: its disk, its core, and readable names."""
 
 import json
 from collections.abc import Iterable
@@ -15,28 +15,28 @@ from quorumlog.raftlog.voters import Voter, VoterHistory, VoterSet
 
 
 def voter(node_id: int, disk: int = 0) -> Voter:
-    """The node with its disk; `disk` counts how often it was wiped."""
+    """Return the voter identity of a node; `disk` counts its wipes."""
     return Voter(NodeId(node_id), DirectoryId(bytes([node_id] * 15 + [disk])))
 
 
 def address_of(node_id: int) -> str:
-    """Where a node is reached, whatever its disk."""
+    """Return the address of a node, independent of its disk."""
     return f"host-{node_id}:9090"
 
 
 def voters(*node_ids: int) -> VoterSet:
-    """The set of the nodes with their first disks."""
+    """Return the voter set of the nodes with their first disks."""
     return VoterSet.of((voter(node_id), address_of(node_id)) for node_id in node_ids)
 
 
 def encode_control(kind: EntryKind, base_offset: int, epoch: int, of: VoterSet | None) -> bytes:
-    """A control batch that a reader of a transcript can read; 24 bytes or more, as a real one."""
+    """Return a readable control batch for transcripts; 24 bytes or more, as a real one."""
     names = "" if of is None else " " + ",".join(str(each.node_id) for each in of)
     return f"{kind}{names} @{base_offset} epoch {epoch}".encode()
 
 
 def data(base: int, epoch: int, value: str = "") -> Entry:
-    """An entry of one record."""
+    """Return an entry of one record."""
     return Entry(
         kind=EntryKind.DATA,
         epoch=Epoch(epoch),
@@ -47,7 +47,7 @@ def data(base: int, epoch: int, value: str = "") -> Entry:
 
 
 def log_view(start: LogEnd, batches: Iterable[tuple[Offset, Offset, Epoch, int]]) -> LogView:
-    """A view of these batches: (base offset, next offset, epoch, size) of each, in order."""
+    """Return a view of these batches: (base offset, next offset, epoch, size) of each, in order."""
     view = LogView(start)
     for base_offset, next_offset, epoch, size in batches:
         view.append(base_offset, next_offset, epoch, size)
@@ -55,7 +55,7 @@ def log_view(start: LogEnd, batches: Iterable[tuple[Offset, Offset, Epoch, int]]
 
 
 def batches_of(log: LogView, start: Offset) -> list[tuple[Offset, Offset, Epoch]]:
-    """(Base offset, next offset, epoch) of every batch from a boundary on."""
+    """Return (base offset, next offset, epoch) of every batch from a boundary on."""
     found = []
     while start < log.end_offset:
         end, _ = log.range_end(start, bytes_max=1)
@@ -65,7 +65,7 @@ def batches_of(log: LogView, start: Offset) -> list[tuple[Offset, Offset, Epoch]
 
 
 class Drawn:
-    """Entropy without chance: the next election time-outs are the shortest plus `extra_ms`."""
+    """Entropy without randomness: the next election timeouts are the minimum plus `extra_ms`."""
 
     def __init__(self, extra_ms: int) -> None:
         self.extra_ms = extra_ms
@@ -85,7 +85,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """A snapshot on a disk: the state, and who voted where it ends."""
+    """A snapshot on a disk: the state, and the voters at its end."""
 
     content: bytes
 
@@ -107,7 +107,7 @@ class SnapshotFile:
 
 @dataclass(slots=True)
 class Disk:
-    """What a member finds again after a crash: all of it was fsynced."""
+    """The durable data of a member."""
 
     me: Voter
     initial: VoterSet  # as formatted
@@ -130,7 +130,7 @@ class Disk:
         initial = self.initial
         if self.start.offset > 0:
             at_start = [each for each in self.snapshots if each.end_offset == self.start.offset]
-            assert at_start, f"the log starts at {self.start}, where no snapshot ends"
+            assert at_start, f"the log starts at {self.start}, without a snapshot that ends there"
             initial = self.snapshots[at_start[0]].voters
         history = VoterHistory(initial, start_offset=self.start.offset)
         for entry in self.entries:
@@ -149,7 +149,7 @@ class Disk:
             self.entries.append(entry)
 
     def clean_to(self, snapshot: SnapshotId) -> None:
-        assert snapshot in self.snapshots, f"{snapshot} is no file"
+        assert snapshot in self.snapshots, f"{snapshot} is not on the disk"
         self.entries = [e for e in self.entries if e.base_offset >= snapshot.end_offset]
         self.start = snapshot.log_end
         for older in [each for each in self.snapshots if each < snapshot]:
@@ -165,15 +165,15 @@ class Member:
         self.entropy = Drawn(extra_ms)
         self.now_ms = 0
         self.core: Raft | None = None
-        self.raft_state: RaftState  # of the last life
-        self.writing: Ready | None = None  # handed out, not yet persisted
-        self.tail: dict[int, Entry] = {}  # every entry that the log may hold, by base offset
+        self.raft_state: RaftState  # of the last start
+        self.writing: Ready | None = None  # returned by the core, not yet durable
+        self.tail: dict[int, Entry] = {}  # log entries, written or not, by base offset
         self.state: list[str] = []  # values applied, the state machine
         self.state_end = 0
         self.events: list[Event] = []
-        self.reads: list[tuple[int, int]] = []  # (context, offset) that may be answered
+        self.reads: list[tuple[int, int]] = []  # (context, offset) that are ready
         self.reads_lost: list[int] = []
-        self.refuses_snapshots = False  # a damaged file: what is installed proves bad
+        self.refuses_snapshots = False  # damage: an installed snapshot is invalid
 
     @property
     def raft(self) -> Raft:
@@ -181,7 +181,7 @@ class Member:
         return self.core
 
     def start(self) -> None:
-        """Come up with what the disk has."""
+        """Start from the durable data."""
         disk = self.disk
         self.tail = {entry.base_offset: entry for entry in disk.entries}
         self.writing, self.state, self.state_end = None, [], 0
@@ -200,17 +200,17 @@ class Member:
         self.core = Raft(self.raft_state, now_ms=self.now_ms)
 
     def crash(self) -> None:
-        """Lose everything that is not on the disk."""
+        """Lose all data that is not durable."""
         self.core, self.writing = None, None
         self.state, self.state_end = [], 0
 
     def load(self, snapshot: SnapshotId) -> None:
-        """Make the state that of a snapshot."""
+        """Load the state from a snapshot."""
         self.state = self.disk.snapshots[snapshot].state
         self.state_end = snapshot.end_offset
 
     def take_snapshot(self) -> SnapshotId:
-        """Write the state as it is, durably, and say so."""
+        """Write the state durably as a snapshot, and report it to the core."""
         end = self.raft_state.applied_end
         assert end == self.state_end, f"applied {end}, the state is at {self.state_end}"
         snapshot = SnapshotId(end, self.raft_state.log.epoch_before(end))
@@ -219,10 +219,10 @@ class Member:
         return snapshot
 
     def entries(self, start: int, end: int) -> tuple[Entry, ...]:
-        """The batches of the own log that make [start, end)."""
+        """Return the log's batches in [start, end)."""
         found = []
         while start < end:
-            assert start in self.tail, f"nothing known at {start} of [.., {end})"
+            assert start in self.tail, f"no entry at {start} of [.., {end})"
             entry = self.tail[start]
             assert entry.epoch == self.raft_state.log.epoch_at(Offset(start)), (
                 f"stale entry {entry}"

@@ -1,4 +1,4 @@
-"""A Raft node as tests use it."""
+"""Helpers for tests of a Raft node."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ async def propose(node: RaftNode, values: list[bytes]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedNode:
-    """A node whose proposals are awaited."""
+    """A node with proposals that can be awaited."""
 
     node: RaftNode
 

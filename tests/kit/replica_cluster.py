@@ -1,4 +1,4 @@
-"""Three whole nodes with both roles on the simulated runtime, and a client beside them."""
+"""Three nodes with both roles on the simulated runtime, and a client."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -58,7 +58,7 @@ class Cluster:
         return self.world.node(f"n{number}")
 
     def start(self, *numbers: int) -> None:
-        """Start nodes, all of them unless some are named, and wait until they serve."""
+        """Start the given nodes, or all, and wait until they serve."""
         wanted = numbers or self.numbers
         for number in wanted:
             self.nodes.pop(number, None)
@@ -78,11 +78,11 @@ class Cluster:
         (self.machine(number).power_cut if power else self.machine(number).crash)()
 
     def until(self, condition: Callable[[], bool], virtual_ms: int = 30_000) -> None:
-        """Let time pass until the condition holds."""
+        """Advance time until the condition holds."""
         self.world.run_until(condition, virtual_ms=virtual_ms)
 
     def run(self, work: Callable[[AsyncLog], Awaitable[T]], *, virtual_ms: int = 60_000) -> T:
-        """Do something as a client."""
+        """Run work as a client."""
         found: list[T] = []
 
         async def main(runtime: Runtime) -> None:
@@ -105,7 +105,7 @@ class Cluster:
         timeout_ms: int = 10_000,
         timestamp_ms: int = 1,
     ) -> "asyncio.Task[Appended]":
-        """Append one batch on a node, past all clients."""
+        """Append one batch on a node directly, without a client."""
 
         async def main(runtime: Runtime) -> Appended:
             manager = self.nodes[number].parts.replicas
@@ -122,7 +122,7 @@ class Cluster:
         return self.machine(number).attach(main, name="append")
 
     def latest(self, number: int, topic: str) -> int:
-        """How far all is committed, as a node says; raises why it does not say it."""
+        """Return the latest offset of a node. Raise its error."""
 
         async def main(_: Runtime) -> OffsetOutcome:
             manager = self.nodes[number].parts.replicas
@@ -137,7 +137,8 @@ class Cluster:
         return outcome.offset
 
     def cut_off(self, number: int) -> list[Direction]:
-        """Separate a node from all the others, silently, until the barrier is lifted."""
+        """Isolate a node from all others without connection resets, until the barrier is
+        removed."""
         others = [f"n{other}" for other in self.numbers if other != number]
         clients = [f"client{each}" for each in range(1, 100)]
         barrier = list(apart([f"n{number}"], [*others, *clients]))
@@ -145,7 +146,7 @@ class Cluster:
         return barrier
 
     def separate(self, one: int, other: int) -> list[Direction]:
-        """Let two nodes not talk to each other, until the barrier is lifted."""
+        """Block traffic between two nodes until the barrier is removed."""
         barrier = list(apart([f"n{one}"], [f"n{other}"]))
         self.world.fabric.barriers.close(barrier)
         return barrier
@@ -154,14 +155,14 @@ class Cluster:
         self.world.fabric.barriers.open(barrier)
 
     def controller(self) -> int:
-        """Who leads the quorum; 0: nobody."""
+        """Return the leader of the quorum; 0: none."""
         for number, node in self.nodes.items():
             if node.parts.raft is not None and node.parts.raft.status().is_leader:
                 return number
         return 0
 
     def create(self, *replicas: int, **configs: str) -> None:
-        """Create the topic "t" of one partition on these nodes, the first of which leads."""
+        """Create the topic "t" with one partition on these nodes; the first is the leader."""
 
         async def ask(log: AsyncLog) -> None:
             named = {name.replace("_", "."): value for name, value in configs.items()}
@@ -175,7 +176,7 @@ class Cluster:
         self.run(lambda log: produce(log, "t", values, **options))
 
     def everywhere(self, *numbers: int) -> list[bytes | None]:
-        """What all replicas hold alike, once all are in sync and know that."""
+        """Return the content of all replicas, once all are in sync and equal."""
         wanted = numbers or self.numbers
 
         def is_settled() -> bool:
@@ -192,7 +193,7 @@ class Cluster:
         assert all(each == values[0] for each in values), values
         return values[0]
 
-    # --- what the nodes hold ------------------------------------------------------------------
+    # --- replicas -----------------------------------------------------------------------------
 
     def replica(self, number: int, topic: str, index: int = 0) -> Replica:
         manager = self.nodes[number].parts.replicas
@@ -200,7 +201,7 @@ class Cluster:
         return manager.hosted.local_replica(topic, index)
 
     def leader(self, topic: str, index: int = 0) -> int:
-        """Who leads, as the nodes that are up see it; 0: nobody."""
+        """Return the partition leader by the view of the running nodes; 0: none."""
         for number in sorted(self.nodes):
             replica = self.held(number, topic, index)
             if replica is not None and replica.partition.is_leader:
@@ -208,19 +209,19 @@ class Cluster:
         return 0
 
     def held(self, number: int, topic: str, index: int = 0) -> Replica | None:
-        """The replica on a node, None: it has none."""
+        """Return the replica on a node; None: it has none."""
         try:
             return self.replica(number, topic, index)
         except UnknownTopicOrPartition:
             return None
 
     def all_held(self, topic: str, index: int = 0) -> list[tuple[int, Replica]]:
-        """All replicas on nodes that are up."""
+        """Return all replicas on running nodes."""
         found = [(number, self.held(number, topic, index)) for number in sorted(self.nodes)]
         return [(number, replica) for number, replica in found if replica is not None]
 
     def leader_beside(self, old: int, topic: str, index: int = 0) -> int:
-        """Who else leads; 0: nobody."""
+        """Return another leader than `old`; 0: none."""
         for number in sorted(self.nodes):
             if number != old and self.replica(number, topic, index).partition.is_leader:
                 return number
@@ -249,7 +250,7 @@ class Cluster:
         return {int(node) for node in state.isr}
 
     def values(self, number: int, topic: str, index: int = 0) -> list[bytes | None]:
-        """What one replica's log holds."""
+        """Return the values in one replica's log."""
         log = self.replica(number, topic, index).log
         found, offset = [], log.log_start_offset
         while offset < log.log_end_offset:
@@ -264,14 +265,14 @@ class Cluster:
 
 
 async def produce(log: AsyncLog, topic: str, values: Sequence[bytes], **options: object) -> None:
-    """Send, and wait for all acknowledgements."""
+    """Send records, and wait for all acknowledgements."""
     async with log.producer(**options) as producer:  # type: ignore[call-overload]
         for value in values:
             await producer.send(topic, value)
 
 
 async def tried(work: Callable[[], Awaitable[T]], times: int = 50) -> T:
-    """Do it until it works."""
+    """Repeat the work until it succeeds."""
     for _ in range(times - 1):
         try:
             return await work()

@@ -1,4 +1,4 @@
-"""A raw Kafka client over TLS that logs in, on the real runtime."""
+"""A raw Kafka client over TLS that authenticates, on the real runtime."""
 
 from typing import Any
 
@@ -18,15 +18,15 @@ class SecureClient(RawClient):
     """A raw client over TLS. Requests wait for the handshake."""
 
     async def begin(self, mechanism: str) -> Any:
-        """Begin an exchange of SASL."""
+        """Begin a SASL exchange."""
         return await self.ask(HANDSHAKE, 1, mechanism=mechanism)
 
     async def step(self, message: bytes) -> Any:
-        """Continue an exchange."""
+        """Continue a SASL exchange."""
         return await self.ask(AUTHENTICATE, 2, auth_bytes=message)
 
     async def log_in(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:
-        """Log in with SCRAM; return the last answer."""
+        """Authenticate with SCRAM; return the last response."""
         answer = await self.begin(mechanism)
         if answer.error_code.value:
             return answer
@@ -41,7 +41,7 @@ class SecureClient(RawClient):
 async def connect_tls(
     runtime: Runtime, address: str, files: TlsFiles, *, name: str = "localhost"
 ) -> SecureClient:
-    """Return a connection to a listener with TLS; its caller ends it."""
+    """Return a connection to a listener with TLS; the caller closes it."""
     made: list[SecureClient] = []
 
     def create(connection: ByteConnection) -> SecureClient:
@@ -66,7 +66,7 @@ async def connect_tls(
 async def connect_with(
     runtime: Runtime, address: str, security: ClientSecurity | None
 ) -> RawClient:
-    """Return a connection that is ready for requests, logged in by PLAIN if it is secure."""
+    """Return a connection that is ready for requests, authenticated by PLAIN if it is secure."""
     if security is None:
         return await connect(runtime, address)
     client = await connect_tls(runtime, address, TlsFiles(ca=security.ca))

@@ -1,4 +1,4 @@
-"""Whole nodes on simulated machines: controllers and brokers apart or together, killed by hand."""
+"""Nodes on simulated machines, with separate or combined roles, under the control of a test."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -18,9 +18,9 @@ from quorumlog.simulation.world import SimNode, SimWorld
 
 T = TypeVar("T")
 RuntimeOf: TypeAlias = Callable[[int, Runtime], Runtime]
-"""Returns the ports of a node, from its id and those of the simulation."""
+"""A function from a node id and the simulation's ports to the ports of the node."""
 CLUSTER = "c" * 22
-LONG_MS = 60_000  # of virtual time, for what must happen
+LONG_MS = 60_000  # of virtual time, for any expected event
 
 
 @dataclass(slots=True, eq=False)
@@ -29,14 +29,14 @@ class Machine:
 
     sim: SimNode
     config: NodeConfig
-    runtime_of: Callable[[Runtime], Runtime]  # the ports that the node gets
+    runtime_of: Callable[[Runtime], Runtime]  # returns the node's ports
     node: Node | None = None
     stop: asyncio.Event | None = None
     is_ready: bool = False
 
     @property
     def image(self) -> MetadataImage:
-        """What is committed, as this node knows it."""
+        """Return the committed image of this node."""
         assert self.node is not None
         assert self.node.parts.metadata is not None
         return self.node.parts.metadata.committed_image
@@ -58,7 +58,7 @@ class Machine:
         self.sim.spawn(main)
 
     def stop_in_order(self) -> None:
-        """As SIGTERM does."""
+        """Stop the node as SIGTERM does."""
         stop = self.stop
         assert stop is not None
 
@@ -82,7 +82,7 @@ class Play:
         return self.machines[node_id]
 
     def add(self, node_id: int, name: str, **fields: Any) -> Machine:
-        """One more machine, not started yet."""
+        """Add a machine without starting it."""
         config = NodeConfig(
             data_dir="/data",
             node_id=node_id,
@@ -96,7 +96,7 @@ class Play:
         return machine
 
     def until(self, condition: Callable[[], bool], *, within_ms: int = LONG_MS) -> int:
-        """Let time pass until it holds; return how long that took, in virtual milliseconds."""
+        """Advance time until the condition holds; return the virtual milliseconds."""
         begun_ms = self.world.now_ms()
         self.world.run_until(condition, virtual_ms=within_ms)
         return self.world.now_ms() - begun_ms
@@ -105,7 +105,7 @@ class Play:
         return all(self[node_id].is_ready for node_id in node_ids or self.machines)
 
     def controller(self) -> Machine | None:
-        """Who decides."""
+        """Return the machine of the active controller."""
         for machine in self.machines.values():
             parts = None if machine.node is None or not machine.sim.alive else machine.node.parts
             if parts is not None and parts.controller is not None and parts.controller.is_active:
@@ -113,7 +113,7 @@ class Play:
         return None
 
     def broker(self, node_id: int) -> BrokerImage | None:
-        """A broker as the active controller has it."""
+        """Return a broker's registration at the active controller."""
         controller = self.controller()
         return None if controller is None else controller.image.brokers.get(NodeId(node_id))
 
@@ -122,7 +122,7 @@ class Play:
         return broker is not None and broker.fenced
 
     def ask(self, main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
-        """Run a client on a machine of its own, to its end."""
+        """Run a client on a new machine to its end."""
         client = self.world.node("client")
         task = client.spawn(main)
         self.until(lambda: task.done() and not client.alive)
@@ -142,8 +142,9 @@ def cluster(
     runtime_of: RuntimeOf = lambda _, runtime: runtime,
     **fields: Any,
 ) -> Iterator[Play]:
-    """Controllers 101.. and brokers 1.., or nodes 1.. that are both, with a letter of `racks` each
-    and with these Kafka listeners, "{}" for the name of the machine; all of them ready."""
+    """Start controllers 101.. and brokers 1.., or nodes 1.. with both roles, each with a letter of
+    `racks` and with these Kafka listeners ("{}" stands for the machine's name); yield them when all
+    are ready."""
     roles: dict[int, tuple[str, ...]] = {}
     if combined:
         roles = {number: ("controller", "broker") for number in range(1, brokers + 1)}

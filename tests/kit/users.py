@@ -1,4 +1,4 @@
-"""Users of a node with passwords and ACLs, set without a client that is authorized for it."""
+"""Users of a node with passwords and ACLs, set without an authorized client."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from quorumlog.server.node import Node
 from .node import WAIT_MS
 
 UNCHECKED = 2**62
-"""As `authorized_offset`: no change of ACLs or credentials refuses the command."""
+"""A value for `authorized_offset`: no change of ACLs or credentials rejects the command."""
 SALT = b"0123456789abcdef"
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 
@@ -49,7 +49,7 @@ async def add_acl(
     kind: AclResourceType,
     name: str = CLUSTER_NAME,
 ) -> None:
-    """Let a principal do something; return when the node has applied it."""
+    """Permit an operation to a principal; return when the node has applied it."""
     pattern = ResourcePattern(kind, name, AclPatternType.LITERAL)
     acl = Acl(pattern, principal, "*", operation, AclPermission.ALLOW)
     await _alter(node, CreateAcls(acls=(acl,)))

@@ -19,7 +19,7 @@ from quorumlog.runtime import Runtime, real
 T = TypeVar("T")
 
 AMPLE_S: Final = 60
-"""Half of what the whole test may take (pytest's `timeout`)."""
+"""Half of pytest's `timeout` of a test."""
 
 AMPLE_MS: Final = 1000 * AMPLE_S
 
