@@ -1,8 +1,8 @@
-"""The decision cores that are mutated under simulation, and the seeds that play them.
+"""The decision cores that are mutated under simulation, and the seeds that run them.
 
-A core has the modules that decide, without the shells around them, formats, settings and values.
-Its levels are in the order of their cost. The seeds of a level are those of `make
-simulate-briefly`, which CI plays.
+A core has the modules that decide, without their shells, formats, settings and values. Its levels
+are in the order of their cost. The seeds of a level are those of `make simulate-briefly`, which CI
+runs.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .mutants import MODULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """Modules that make decisions, and the levels that play them."""
+    """Modules with decisions, and the levels that run them."""
 
     name: str
     modules: tuple[str, ...]
@@ -103,15 +103,15 @@ CI_SEEDS: Final = {
     "evil": range(10),
     "storage": range(2),
 }
-"""By level, as in the Makefile; a test compares."""
+"""By level, as in the Makefile; a test compares them."""
 
 
 def core_of(name: str) -> Core:
-    """Return a core; raises KeyError."""
+    """Return a core. Raise KeyError."""
     return {core.name: core for core in CORES}[name]
 
 
 def seeds_of(level: str, times: int = 1) -> range:
-    """Return the seeds that CI plays, or so many times as many from the same first one on."""
+    """Return the seeds that CI runs, or `times` as many from the same first one."""
     seeds = CI_SEEDS[level]
     return range(seeds.start, seeds.start + times * len(seeds))

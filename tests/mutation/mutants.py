@@ -1,13 +1,12 @@
 """Mutants of decisions: functions with one small change each.
 
-The changes are those of mutmut, and a few that tell more of a decision: one side of an `and` or
-`or` left out, a condition that always or never holds, a call or an assignment that is not made,
-`min` for `max`. Properties are changed too, which mutmut itself leaves alone. With `orders` also
-two statements one after the other in the opposite order, and a `replace(...)` that leaves out one
-field.
+The changes are those of mutmut, and several for decisions: one side of an `and` or `or` removed, a
+condition that is always true or false, a removed call or assignment, `min` for `max`. Properties
+are changed too, which mutmut excludes. With `orders` also two consecutive statements in the
+opposite order, and a `replace(...)` without one field.
 
-Not changed, because nothing is decided there: the assertions and `check_invariants` (what they
-catch is planted, see `tests/planted`), what errors and events say, docstrings, annotations,
+Not changed, because they make no decision: the assertions and `check_invariants` (planted bugs
+cover their findings, see `tests/planted`), the texts of errors and events, docstrings, annotations,
 defaults, and the tables and numbers at the level of a module or a class.
 """
 
@@ -38,13 +37,13 @@ MODULES: Final = (
     "raftlog.log_view",
     "raftlog.raft",
 )
-"""The pure modules of the consensus core that make decisions. Left out: values (config, ready,
-status) and the transition table (roles), from which `docs/raft.md` is generated."""
+"""The pure modules of the consensus core with decisions. Excluded: values (config, ready, status)
+and the transition table (roles), from which `docs/raft.md` is generated."""
 
 UNTOUCHED: Final = frozenset(
     {"check_invariants", "__str__", "drop", "_report_role_change", "_voters_changed"}
 )
-"""Functions that decide nothing: checks, names, events."""
+"""Functions without decisions: checks, names, events."""
 
 STATEMENTS: Final = (cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.Match)
 LEFT_OUT: Final = (
@@ -55,7 +54,7 @@ LEFT_OUT: Final = (
     | m.Continue()
     | m.Break()
 )
-"""Statements that may be left out."""
+"""Statements that may be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,23 +64,23 @@ class Mutant:
     module: str
     function: str  # its qualified name
     lines: tuple[int, int]  # first and last of the statement that is changed
-    change: str  # "before -> after", on one line; with a number when the function has it twice
-    code: str  # the function, in the classes that it is in: what is compiled
-    whole: Callable[[], str]  # makes the module's source
+    change: str  # "before -> after", on one line; with a number if the function has it twice
+    code: str  # the function within its classes, to be compiled
+    whole: Callable[[], str]  # returns the module's source
 
     @property
     def place(self) -> str:
-        """Where it is, without the number of a line: that changes too often."""
+        """Return the module and function, without a line number, which changes too often."""
         return f"{self.module}.{self.function}"
 
 
 def file_of(module: str) -> Path:
-    """The source of a module."""
+    """Return the path of a module's source."""
     return SOURCE.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def mutants_of(module: str, *, orders: bool = False) -> list[Mutant]:
-    """Every mutant of a module, as "raftlog.leader", in the order of its lines."""
+    """Return every mutant of a module, such as "raftlog.leader", in the order of its lines."""
     wrapper = MetadataWrapper(cst.parse_module(file_of(module).read_text()))
     finder = _Finder(wrapper.resolve(PositionProvider), orders=orders)
     wrapper.module.visit(finder)
@@ -99,7 +98,7 @@ def mutants_of(module: str, *, orders: bool = False) -> list[Mutant]:
             code = f"class {name}:\n{indent(code, '    ')}"
         try:
             compile(code, module, "exec")
-        except SyntaxError:  # such as a pattern behind one that takes everything
+        except SyntaxError:  # such as a pattern after one that matches everything
             continue
         change = _difference(before, after)
         times[each.name, change] += 1
@@ -119,7 +118,7 @@ def mutants_of(module: str, *, orders: bool = False) -> list[Mutant]:
 
 @dataclass(slots=True)
 class _Found:
-    """A node and what may stand in its place."""
+    """A node and its replacement."""
 
     name: str
     function: cst.FunctionDef
@@ -141,7 +140,7 @@ def _whole(module: cst.Module, found: _Found) -> str:
 
 
 class _Finder(cst.CSTVisitor):
-    """Walks over a module and collects."""
+    """Visits a module and collects the replacements."""
 
     def __init__(self, positions: Any, *, orders: bool) -> None:
         self.found: list[_Found] = []
@@ -163,7 +162,7 @@ class _Finder(cst.CSTVisitor):
         if not self._functions:
             return True
         if m.matches(node, m.Call(func=m.Attribute(attr=m.Name("drop")))):
-            self._add(node, [cst.Name("None")])  # the event may be missed, not its words
+            self._add(node, [cst.Name("None")])  # no event; its text is not changed
             return False
         self._add(node, _changes(node))
         if self._orders:
@@ -186,7 +185,7 @@ class _Finder(cst.CSTVisitor):
         self.found.extend(_Found(name, function, lines, node, mutated) for mutated in changes)
 
     def _lines(self, node: cst.CSTNode) -> tuple[int, int]:
-        """First and last line of a statement; of one with a body, of what stands before that."""
+        """Return the first and last line of a statement; of a compound one, of its header."""
         place = self._positions[node]
         if isinstance(node, cst.If | cst.For | cst.While):
             return place.start.line, max(
@@ -210,9 +209,9 @@ def _decides_nothing(node: cst.CSTNode) -> bool:
 
 
 def _changes(node: cst.CSTNode) -> Iterator[cst.CSTNode | Any]:
-    """What may stand in the node's place."""
+    """Yield the replacements of a node."""
     if m.matches(node, m.SimpleString()) and not m.matches(node, m.SimpleString('""')):
-        return  # words
+        return  # text
     for kind, operator in mutation_operators:
         if isinstance(node, kind):
             yield from operator(node)
@@ -261,8 +260,7 @@ EFFECT: Final = m.SimpleStatementLine(
 
 
 def _orders(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Return what may stand in the node's place with effects in another order, or without one
-    field."""
+    """Yield replacements with effects in another order, or without one field."""
     if isinstance(node, cst.IndentedBlock):
         body = list(node.body)
         for at in range(len(body) - 1):
@@ -285,7 +283,7 @@ def _bracketed(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _difference(before: str, after: str) -> str:
-    """The lines that differ, each side on one line."""
+    """Return the lines that differ, each side on one line."""
     old, new = before.splitlines(), after.splitlines()
     while old and new and old[0] == new[0]:
         del old[0], new[0]

@@ -1,6 +1,6 @@
-"""The section "Mutation run" of docs/track-record.md, and the survivors that are explained.
+"""The section "Mutation run" of docs/track-record.md, with the explained survivors.
 
-The section stands between its marks; the rest of the page is others'.
+The section is between its marks; other generators write the rest of the page.
 """
 
 import sys
@@ -21,7 +21,7 @@ EXPLAINED: Final = Path(__file__).with_name("explained.toml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a mutant."""
+    """The result of a mutant."""
 
     module: str
     place: str
@@ -32,7 +32,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why no test can, or need, tell these mutants of a function from it."""
+    """The reason why no test can, or must, distinguish these mutants from the function."""
 
     place: str
     changes: tuple[str, ...]
@@ -40,7 +40,7 @@ class Explanation:
 
 
 def explanations() -> list[Explanation]:
-    """Those of explained.toml, in its order."""
+    """Return the entries of explained.toml in order."""
     tables = tomllib.loads(EXPLAINED.read_text()).get("explained", [])
     return [
         Explanation(place=each["place"], changes=tuple(each["changes"]), why=each["why"])
@@ -49,7 +49,8 @@ def explanations() -> list[Explanation]:
 
 
 def report(outcomes: list[Outcome], *, write: bool) -> int:
-    """Say what is unexplained or explained without need, write the page; 1 when there is any."""
+    """Print unexplained survivors and superfluous explanations, write the page, and return 1 if
+    there are any."""
     survived = {(each.place, each.change): each for each in outcomes if not each.killed_by}
     explained = {(each.place, change) for each in explanations() for change in each.changes}
     for key in survived.keys() - explained:
@@ -65,7 +66,7 @@ def report(outcomes: list[Outcome], *, write: bool) -> int:
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """What became of the mutants of each module."""
+    """Return the table of results by module."""
     counts: dict[str, Counter[str]] = {module: Counter() for module in MODULES}
     for outcome in outcomes:
         how = outcome.killed_by if outcome.killed_by in ("", "types") else "test"
@@ -87,7 +88,7 @@ def _row(name: str, count: Counter[str]) -> str:
 
 
 def survivors() -> str:
-    """Every survivor and why it is one."""
+    """Return the table of survivors with their reasons."""
     lines = ["| survivor | where | why no test fails |", "|---|---|---|"]
     for each in sorted(
         explanations(), key=lambda each: MODULES.index(".".join(each.place.split(".")[:2]))

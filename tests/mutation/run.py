@@ -1,10 +1,10 @@
 """The mutation run of the consensus core: `python -m tests.mutation.run`, or `make mutate`.
 
-The quick tests of the core are run once, noting which of them reaches which line. Then each mutant
-gets a process of its own, forked from that one, which puts the mutant's code into the function and
-runs the tests that reach the changed lines until one fails. Nothing is written but the results and
-the page. Who changes the tree meanwhile runs it in a copy, with that copy's .pkg on PYTHONPATH.
-`--again` repeats what survived the last run alone, `--no-page` leaves the page as it is.
+The quick tests of the core run once, with the lines that each of them reaches. Then each mutant
+gets a process forked from this one, which replaces the function's code by the mutant's and runs the
+tests that reach the changed lines until one fails. Only the results and the page are written. To
+change the tree during a run, run it in a copy, with that copy's .pkg on PYTHONPATH. `--again`
+repeats the survivors of the last run only, `--no-page` does not change the page.
 """
 
 import argparse
@@ -33,19 +33,19 @@ from .types import refused_by_types
 
 TESTS: Final = ("tests/unit/raftlog/core", "tests/scenarios", "tests/property/raftlog")
 RESULTS: Final = ROOT / "build" / "mutation.json"
-CPU_S_MIN: Final = 1.0  # that a test may take before it counts as endless, or ten times its own
+CPU_S_MIN: Final = 1.0  # CPU time of a test before it counts as endless, or ten times its own
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Which tests reach what, and how long each takes."""
+    """The lines that each test reaches, and its duration."""
 
     tests: dict[str, pytest.Item]
     seconds: dict[str, float]
     by_line: dict[tuple[str, int], set[str]]
 
     def of(self, mutant: Mutant) -> set[str]:
-        """The tests that reach the lines of a mutant."""
+        """Return the tests that reach the lines of a mutant."""
         first, last = mutant.lines
         lines = range(first, last + 1)
         return set().union(*(self.by_line.get((mutant.module, line), ()) for line in lines))
@@ -59,8 +59,8 @@ class Run:
         self.outcomes: list[Outcome] = []
 
     def pytest_collection(self) -> None:
-        """The same examples every time, and no memory of those that failed."""
-        from hypothesis import settings  # pytest wants to see it imported
+        """Use the same examples in every run, and no stored failures."""
+        from hypothesis import settings  # pytest must rewrite it before the import
 
         settings.register_profile(
             "mutation", settings.get_profile("quorumlog"), derandomize=True, database=None
@@ -98,12 +98,12 @@ class Run:
                 left_s = (time.monotonic() - began) / number * (len(self.mutants) - number)
                 print(f"{number} of {len(self.mutants)}, {left_s:.0f} s left", flush=True)
         if by := _hunt(None, sorted(reached.tests), reached):
-            raise SystemExit(f"{by} fails without a mutant by now: a file was changed meanwhile")
+            raise SystemExit(f"{by} fails without a mutant now: a file changed during the run")
         return True
 
 
 def _reach(session: pytest.Session) -> Reached:
-    """Run every test as it is; raises SystemExit when one fails."""
+    """Run every test without a mutant. Raise SystemExit if one fails."""
     recorder = coverage.Coverage(
         data_file=None, config_file=False, include=[str(SOURCE / "raftlog" / "*")]
     )
@@ -130,7 +130,7 @@ def _pairs(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item 
 
 
 def _hunt(mutant: Mutant | None, tests: list[str], reached: Reached) -> str:
-    """Run the tests in a process with the mutant; which one failed, "" when none did."""
+    """Run the tests in a process with the mutant. Return the failed test, "" if none failed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -166,7 +166,7 @@ def _first_failure(mutant: Mutant | None, tests: list[str], reached: Reached) ->
 
 
 def infect(mutant: Mutant) -> None:
-    """Put the mutant's code into the function of this process."""
+    """Replace the code of the function in this process by the mutant's."""
     found: Any = importlib.import_module(f"quorumlog.{mutant.module}")
     for name in mutant.function.split("."):
         found = vars(found)[name]
@@ -188,7 +188,7 @@ def _code_of(code: CodeType, name: str) -> CodeType | None:
 
 
 def main() -> int:
-    """Run, say what survived, write the page; 1 when a survivor is not explained."""
+    """Run, print the survivors, and write the page; return 1 if a survivor is not explained."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("modules", nargs="*", help="of the core; all when none is named")
     parser.add_argument("--again", action="store_true", help="only what survived last time")

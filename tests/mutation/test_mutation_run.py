@@ -1,6 +1,6 @@
-"""The mutation run can notice something, and what it explains is still there.
+"""Tests of the mutation run of the consensus core: mutants, explanations and page.
 
-The run itself is `make mutate`; these tests are about the tool and its page.
+The run itself is `make mutate`.
 """
 
 import pytest
@@ -17,7 +17,7 @@ def one_line(text: str) -> str:
 
 
 @pytest.mark.parametrize("explanation", explanations(), ids=lambda each: each.place)
-def test_what_is_explained_is_in_the_core(explanation: Explanation) -> None:
+def test_each_explained_mutant_exists(explanation: Explanation) -> None:
     module = ".".join(explanation.place.split(".")[:2])
     source = one_line(file_of(module).read_text())
     for change in explanation.changes:
@@ -29,7 +29,7 @@ def test_the_page_has_every_explanation() -> None:
     assert survivors() in section
 
 
-def test_a_table_counts_each_end_of_a_mutant_once() -> None:
+def test_the_table_counts_each_mutant_once() -> None:
     ends = ["", "types", "endless", "tests/x.py::test_a", "tests/x.py::test_b"]
     outcomes = [
         Outcome(module="raftlog.leader", place="p", change=str(n), line=1, killed_by=end)
@@ -45,11 +45,11 @@ def of_reads() -> list[Mutant]:
 
 
 @pytest.mark.slow
-def test_functions_and_properties_are_changed_but_neither_words_nor_assertions(
+def test_functions_and_properties_are_changed_but_neither_texts_nor_assertions(
     of_reads: list[Mutant],
 ) -> None:
     changes = {(each.place, each.change) for each in of_reads}
-    assert len(changes) == len(of_reads), "each is told from the others"
+    assert len(changes) == len(of_reads), "the changes are distinct"
     assert (
         "raftlog.leader.ReadIndexQueue.has_round",
         "return bool(self._asked) -> return False",
@@ -59,11 +59,9 @@ def test_functions_and_properties_are_changed_but_neither_words_nor_assertions(
 
 
 @pytest.mark.slow
-def test_a_mutants_code_is_what_runs(
-    of_reads: list[Mutant], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_of_a_mutant_runs(of_reads: list[Mutant], monkeypatch: pytest.MonkeyPatch) -> None:
     has_round = vars(ReadIndexQueue)["has_round"].fget
-    monkeypatch.setattr(has_round, "__code__", has_round.__code__)  # taken back afterwards
+    monkeypatch.setattr(has_round, "__code__", has_round.__code__)  # restores it after the test
     reads = ReadIndexQueue(reads_max=2)
     assert reads.has_round is False
     (mutant,) = (m for m in of_reads if m.change == "return bool(self._asked) -> return True")
@@ -72,7 +70,7 @@ def test_a_mutants_code_is_what_runs(
 
 
 @pytest.mark.slow
-def test_effects_change_their_order_and_a_field_is_left_out() -> None:
+def test_effects_are_reordered_and_a_field_is_removed() -> None:
     usual = {(each.place, each.change) for each in mutants_of("broker.isr")}
     orders = [
         each

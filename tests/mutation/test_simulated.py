@@ -1,4 +1,5 @@
-"""The run of mutants by simulation draws the same sample again, and counts each ending once."""
+"""The mutation run by simulation draws the same sample for a commit, and counts each result
+once."""
 
 import re
 
@@ -12,7 +13,7 @@ from .simulated import Ending, Result, Seed, interval, judge, reach, row, sample
 ISR = Core(name="isr", modules=("broker.isr",), levels=("partitions",))
 
 
-def test_the_seeds_are_those_that_ci_plays() -> None:
+def test_the_seeds_are_those_of_ci() -> None:
     played = {}
     for line in (ROOT / "Makefile").read_text().splitlines():
         found = re.search(r"simulate LEVEL=(\w+) (?:FIRST=(\d+) )?SEEDS=(\d+) TWICE", line)
@@ -22,7 +23,7 @@ def test_the_seeds_are_those_that_ci_plays() -> None:
     assert played == CI_SEEDS
 
 
-def test_every_module_of_a_core_exists_in_one_core_alone() -> None:
+def test_every_module_of_a_core_exists_and_is_in_one_core() -> None:
     modules = [module for core in CORES for module in core.modules]
     assert len(set(modules)) == len(modules)
     assert all(file_of(module).exists() for module in modules)

@@ -1,6 +1,6 @@
-"""Which mutants the type checker refuses: no test needs to tell `None` from `False` for it.
+"""Mutants that the type checker rejects: no test must distinguish `None` from `False` for it.
 
-Unreachable code and redundant conditions are no reason here: they are for a test to notice.
+Errors about unreachable code and redundant conditions do not count: tests must find those mutants.
 """
 
 import shutil
@@ -17,12 +17,12 @@ CACHE: Final = ROOT / "build" / "mypy-mutation"
 
 
 def refused_by_types(mutants: Iterable[Mutant]) -> set[tuple[str, str]]:
-    """The (place, change) of those that mypy finds an error in."""
+    """Return the (place, change) of the mutants in which mypy finds an error."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         core = _copy(folder)
         problem = _problem(folder)
-        assert not problem, f"mypy refuses the core without a mutant: {problem}"
+        assert not problem, f"mypy rejects the core without a mutant: {problem}"
         refused = set()
         for mutant in mutants:
             file = core / f"{mutant.module.rpartition('.')[2]}.py"
@@ -32,12 +32,13 @@ def refused_by_types(mutants: Iterable[Mutant]) -> set[tuple[str, str]]:
                 refused.add((mutant.place, mutant.change))
             file.write_text(before)
         problem = _problem(folder)
-        assert not problem, f"mypy refuses something else by now, begin again: {problem}"
+        assert not problem, f"the tree changed during the run, repeat it: {problem}"
     return refused
 
 
 def _copy(folder: Path) -> Path:
-    """Lay the package out in the folder, its core copied, the rest linked; returns the core."""
+    """Create the package in the folder, with its core copied and the rest linked; return the
+    core."""
     shutil.copy(ROOT / "pyproject.toml", folder)
     package = folder / ".pkg" / "quorumlog"
     core = package / "raftlog"
