@@ -1,4 +1,4 @@
-"""docs/testing.md says for each fault which test holds it; those tests are there."""
+"""The table of faults in docs/testing.md names existing tests and levels."""
 
 import ast
 import re
@@ -40,7 +40,7 @@ PROMISED = {
 
 @cache
 def defined_in(path: str) -> set[str]:
-    """The tests that a file defines; none when there is no such file."""
+    """Return the tests that a file defines; none if the file does not exist."""
     file = ROOT / path
     if not file.is_file():
         return set()
@@ -59,14 +59,14 @@ def test_every_row_names_a_test() -> None:
     assert [row[0] for row in ROWS if not TEST.search(row[-1])] == []
 
 
-def test_every_test_of_the_table_is_there() -> None:
+def test_every_test_of_the_table_exists() -> None:
     missing = [
         f"{path}::{name}" for path, name in TEST.findall(TABLE) if name not in defined_in(path)
     ]
     assert missing == []
 
 
-def test_every_level_of_the_table_is_one() -> None:
+def test_every_level_of_the_table_exists() -> None:
     from tests.simulation.runs import LEVELS
 
     assert set(LEVEL.findall(TABLE)) <= set(LEVELS)

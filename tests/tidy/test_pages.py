@@ -1,4 +1,4 @@
-"""The pages lead somewhere: links and the paths that they name exist."""
+"""The links of the pages and the paths that they name exist."""
 
 import re
 import tomllib
@@ -10,12 +10,12 @@ from quorumlog.runtime.lanes import LIMITS, lane_limits
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-LINK = re.compile(r"\]\(([^)#:]+)\)")  # not of other sites
+LINK = re.compile(r"\]\(([^)#:]+)\)")  # except links to other sites
 PATH = re.compile(r"`((?:src|tests|spark|proto|docs|examples|benchmarks)/(?:[\w/]|\.\w)*)`")
 
 
 def prose(page: Path) -> str:
-    """A page without its code."""
+    """Return a page without its code."""
     return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
 
 
@@ -39,7 +39,7 @@ def test_the_lanes_of_the_architecture_are_those_of_the_runtime() -> None:
         assert lane_limits(lane).threads == int(threads), lane
 
 
-def test_the_picture_of_the_layers_has_those_that_the_contracts_hold() -> None:
+def test_the_picture_of_the_layers_has_those_of_the_contracts() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = [
         re.sub(r"\(\w+\)", "", layer).replace("|", " ").split()
@@ -50,4 +50,4 @@ def test_the_picture_of_the_layers_has_those_that_the_contracts_hold() -> None:
     ranks = {name: rank for rank, row in enumerate(layers) for name in row if name != "aio"}
     assert sorted(name for row in drawn for name in row if name != "|") == sorted(ranks)
     order = [ranks[row[0]] for row in drawn]
-    assert order == sorted(order), "top down, as imports go"
+    assert order == sorted(order), "top down, in the direction of imports"

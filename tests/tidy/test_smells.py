@@ -33,7 +33,7 @@ def test_a_smell_stays_within_its_bound(name: str) -> None:
         ("Append a batch, as a follower does.", False),
     ],
 )
-def test_a_clause_is_told_from_a_sentence(docstring: str, found: bool) -> None:
+def test_a_clause_is_distinguished_from_a_sentence(docstring: str, found: bool) -> None:
     assert (smells.CLAUSE.match(docstring) is not None) is found
 
 

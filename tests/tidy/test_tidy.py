@@ -1,4 +1,4 @@
-"""The repository keeps its own house rules; each test names the rule and where it is broken."""
+"""Rules of the repository; each failure names the rule and the position."""
 
 import ast
 import gc
@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 FUNCTION_LINES_MAX = 70
 BLOB_BYTES_MAX = 256 * 1024
 
-# What keeps the rules of the product; the simulation's levels and checkers count as product.
+# Folders under the rules of the product; the simulation's levels and checkers count as product.
 RULED = ("src/", "spark/", "tests/simulation/")
 
-# Places whose purpose is to print.
+# Modules with the purpose of printing.
 PRINTING = (
     "tests/simulation/pictures/__main__.py",
     "tests/simulation/workload.py",
@@ -45,7 +45,8 @@ def tracked(*patterns: str) -> list[Path]:
 
 
 def written_modules() -> list[Path]:
-    """Python files written by hand: no generated messages, each file once (not through a link)."""
+    """Return the hand-written Python files: no generated messages, each file once (not through a
+    link)."""
     return [path for path in tracked("*.py") if not path.name.endswith("_pb2.py")]
 
 
@@ -61,8 +62,8 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
 
 @cache
 def parse(path: Path) -> ast.Module:
-    """Return the tree of a file. The garbage collector never looks at it again: the two million
-    nodes of all files would triple the time of the tests."""
+    """Return the tree of a file. Freeze it for the garbage collector: the two million nodes of all
+    files would triple the duration of the tests."""
     gc.disable()
     try:
         return ast.parse(path.read_text(), filename=str(path))
@@ -72,7 +73,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def test_the_walk_sees_the_product() -> None:
-    """Every other test here would pass on an empty list."""
+    """Every other test in this file would pass on an empty list."""
     names = {name_of(path) for path in written_modules()}
     assert {"src/errors/__init__.py", "src/runtime/ports.py", "tests/tidy/test_tidy.py"} <= names
     assert len(names) > 50
@@ -113,10 +114,10 @@ def test_only_commands_print() -> None:
     assert not found, f"log it, return it or remove it: {found}"
 
 
-def test_nobody_keeps_a_base_exception() -> None:
-    """A killed node of the simulation leaves by a BaseException that must reach the top.
+def test_no_handler_keeps_a_base_exception() -> None:
+    """A killed node of the simulation ends by a BaseException that must reach the top.
 
-    To undo something on its way is fine: such a handler ends in a bare `raise`.
+    A cleanup on its way is permitted: such a handler ends with a bare `raise`.
     """
     found = [
         f"{name_of(path)}:{node.lineno}"
@@ -134,8 +135,8 @@ def test_nobody_keeps_a_base_exception() -> None:
 
 
 def passes_on(handler: ast.ExceptHandler) -> bool:
-    """Whether what a handler caught leaves it on every way: it ends in a bare `raise`, and nothing
-    before that leaves it otherwise."""
+    """Return True if a handler re-raises its exception on every path: it ends with a bare `raise`,
+    and no statement before leaves it otherwise."""
     last = handler.body[-1]
     leaving = ast.Return | ast.Break | ast.Continue
     others = [node for part in handler.body for node in ast.walk(part) if isinstance(node, leaving)]
@@ -146,7 +147,9 @@ def passes_on(handler: ast.ExceptHandler) -> bool:
     ("body", "expected"),
     [("undo(); raise", True), ("undo()", False), ("if x: return\n        raise", False)],
 )
-def test_a_handler_that_passes_on_is_told_from_one_that_keeps(body: str, expected: bool) -> None:
+def test_a_handler_that_reraises_is_distinguished_from_one_that_keeps(
+    body: str, expected: bool
+) -> None:
     body = body.replace("; ", "\n        ")
     code = f"def f():\n    try:\n        g()\n    except BaseException:\n        {body}\n"
     (handler,) = [n for n in ast.walk(ast.parse(code)) if isinstance(n, ast.ExceptHandler)]
@@ -154,7 +157,7 @@ def test_a_handler_that_passes_on_is_told_from_one_that_keeps(body: str, expecte
 
 
 def test_no_async_generators() -> None:
-    """An async generator that is not exhausted is finalised by the collector, at any time."""
+    """The collector finalises an async generator that is not exhausted, at any time."""
     found = [
         f"{name_of(path)}:{node.lineno} {node.name}"
         for path in written_modules()
@@ -166,7 +169,7 @@ def test_no_async_generators() -> None:
 
 
 def yields(function: ast.AsyncFunctionDef) -> Iterator[ast.AST]:
-    """Yield expressions of the function itself, not of functions inside it or of an
+    """Return the yield expressions of the function, except in inner functions and in an
     `@asynccontextmanager`, which is exhausted by its `async with`."""
     decorators = {ast.unparse(decorator).split(".")[-1] for decorator in function.decorator_list}
     if "asynccontextmanager" in decorators:
@@ -230,8 +233,8 @@ def test_an_import_of_a_test_module_is_found(statement: str, expected: bool) -> 
 
 
 def test_packages_only_re_export() -> None:
-    """`__init__.py` holds imports, `__all__`, a docstring; the three that users import from
-    also resolve lazily."""
+    """`__init__.py` has imports, `__all__` and a docstring; the three that users import from also
+    have lazy names."""
     users = ("src/__init__.py", "src/testing/__init__.py", "spark/pipelines/__init__.py")
     lazy = [ROOT / each for each in users]
     found = [
@@ -245,7 +248,7 @@ def test_packages_only_re_export() -> None:
 
 
 def test_every_module_is_used() -> None:
-    """A module of the product that nothing names is dead."""
+    """A module of the product without a reference is dead."""
     entry_points = {"main", "__main__", "demo", "pytest_plugin"}
     words = {
         path: set(re.findall(r"\w+", path.read_text()))
@@ -263,7 +266,7 @@ def test_every_module_is_used() -> None:
 
 
 def test_the_files_that_are_tested_first_exist() -> None:
-    """`LONGEST_FILES` of tests/conftest.py: one that is renamed would end a run by itself."""
+    """For `LONGEST_FILES` of tests/conftest.py: a renamed file would run last."""
     (assigned,) = (
         node.value
         for node in parse(ROOT / "tests/conftest.py").body
@@ -297,7 +300,7 @@ def test_the_links_that_make_the_package_exist() -> None:
     assert (ROOT / "src/spark").resolve() == ROOT / "spark"
 
 
-def test_every_field_of_the_protocol_says_since_when() -> None:
+def test_every_field_of_the_protocol_has_its_first_version() -> None:
     found = []
     for path in tracked("proto/*.proto"):
         lines = path.read_text().splitlines()
@@ -315,7 +318,7 @@ def test_every_field_of_the_protocol_says_since_when() -> None:
 
 
 def test_no_path_of_a_machine_in_the_repository() -> None:
-    """What is written here must hold on every machine."""
+    """The content must be valid on every machine."""
     mine = re.compile(re.escape(str(ROOT)) + "/")
     binary = {".png", ".gz", ".bin"}
     found = [
