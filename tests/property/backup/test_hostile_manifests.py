@@ -1,4 +1,4 @@
-"""Manifests are untrusted: whatever a store returns, decoding returns a manifest that holds every
+"""Manifests are untrusted: for any bytes, decoding returns a manifest that satisfies every
 relation, or raises BackupDamaged."""
 
 import json
@@ -43,7 +43,7 @@ VALUES = st.recursive(
 
 
 def sealed(tree: Any) -> bytes:
-    """The bytes of a manifest with a right checksum."""
+    """Return the bytes of a manifest with a valid checksum."""
     raw = json.dumps(tree).encode()
     return b'{"crc32c":%d,"manifest":%s}' % (crc32c(raw), raw)
 
@@ -65,7 +65,7 @@ def replaced(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def check(found: Manifest) -> None:
-    """Every relation that a restore relies on."""
+    """Check every relation that a restore needs."""
     assert found.backup == BACKUP
     names = {each.name: each for each in found.topics}
     assert len(names) == len(found.topics)
@@ -101,14 +101,14 @@ def test_a_manifest_survives_its_encoding() -> None:
 
 
 @given(st.sampled_from(paths_of(TREE)), VALUES)
-def test_any_changed_field_is_refused_or_harmless(path: tuple[Any, ...], value: Any) -> None:
+def test_any_changed_field_is_rejected_or_harmless(path: tuple[Any, ...], value: Any) -> None:
     found = decoded(sealed(replaced(TREE, path, value)))
     if found is not None:
         check(found)
 
 
 @given(st.integers(0, len(encode_manifest(SAMPLE)) - 1), st.integers(0, 255))
-def test_a_changed_byte_is_refused(position: int, byte: int) -> None:
+def test_a_changed_byte_is_rejected(position: int, byte: int) -> None:
     content = bytearray(encode_manifest(SAMPLE))
     if content[position] == byte:
         return
@@ -117,15 +117,15 @@ def test_a_changed_byte_is_refused(position: int, byte: int) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_refused(content: bytes) -> None:
+def test_any_bytes_are_rejected(content: bytes) -> None:
     assert decoded(content) is None
 
 
-def test_deep_nesting_is_refused() -> None:
+def test_deep_nesting_is_rejected() -> None:
     assert decoded(b'{"crc32c":0,"manifest":' + b"[" * 200_000 + b"}") is None
 
 
 @given(st.text(max_size=120))
-def test_a_path_is_parsed_only_in_its_own_form(path: str) -> None:
+def test_a_path_is_parsed_only_in_its_canonical_form(path: str) -> None:
     found = parse_range_path(path)
     assert found is None or range_path(*found) == path

@@ -1,8 +1,8 @@
-"""Verification against a coordinator: no batch begins a transaction that no marker ends.
+"""Verification by a coordinator: no batch begins a transaction that no marker ends.
 
-One producer with one epoch for all of its transactions, as before transaction version 2, so that
-the verification alone tells delayed batches apart. Questions, answers, markers and batches are
-delayed at will.
+One producer has one epoch for all of its transactions, as before transaction version 2, so that
+only the verification detects delayed batches. Verification requests, responses, markers and batches
+have arbitrary delays.
 """
 
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ class Batch:
 
 
 def unexpected(last: int, held: int) -> None:
-    raise AssertionError(f"torn: {held} of {last}")
+    raise AssertionError(f"incomplete: {held} of {last}")
 
 
 class VerifiedLog(RuleBasedStateMachine):
-    """The machine."""
+    """A partition's log, its coordinator and a producer, with delayed requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,10 +51,10 @@ class VerifiedLog(RuleBasedStateMachine):
         self.end_offset = 0
         self.is_ongoing = False  # the coordinator has an open transaction
         self.is_added = False  # ... with this partition
-        self.is_marker_due = False  # it is decided, the partition has no marker yet
+        self.is_marker_due = False  # decided, but the partition has no marker yet
         self.sequence = 0  # of the client's next batch
-        self.asked: list[Batch] = []  # questions on their way to the coordinator
-        self.answered: list[Batch] = []  # positive answers on their way to the leader
+        self.asked: list[Batch] = []  # requests in flight to the coordinator
+        self.answered: list[Batch] = []  # positive responses in flight to the leader
         self.queue: list[Batch | None] = []  # of the log; None: the marker
 
     # --- the client and the coordinator ----------------------------------------------------------
@@ -87,7 +87,7 @@ class VerifiedLog(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 3))
     def batch_arrives(self, back: int) -> None:
-        """A new batch, or a delayed or repeated one of any transaction."""
+        """A new batch, or a delayed or repeated one of any transaction, arrives."""
         sequence = max(0, self.sequence - back)
         self.sequence += back == 0
         state = None
@@ -103,7 +103,7 @@ class VerifiedLog(RuleBasedStateMachine):
     @rule(data=st.data())
     def answer_arrives(self, data: st.DataObject) -> None:
         batch = self.answered.pop(data.draw(st.integers(0, len(self.answered) - 1)))
-        assert batch.state is not None, "only batches with a state ask"
+        assert batch.state is not None, "only batches with a state need verification"
         batch.state.is_verified = True
         self.queue.append(batch)
 

@@ -1,6 +1,5 @@
-"""A classic group under members that join, stall, leave, die, come again and lie, on coordinators
-that move: whatever they do, what the machine promises holds at every step.
-"""
+"""A classic group with members that join, stall, leave, crash, restart and send invalid requests,
+and with coordinators that move: the invariants hold at every step."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -36,20 +35,20 @@ CLIENT = st.integers(0, PROGRAMS - 1)
 
 @dataclass(slots=True)
 class Program:
-    """A client, honest as far as it knows."""
+    """A client that sends valid requests."""
 
     number: int
     instance_id: str | None
     offer: tuple[str, ...]
-    lives: int = 0  # its subscription tells them apart
+    lives: int = 0  # distinguishes its subscriptions
     member_id: str = ""
     generation: int = -1
-    ticket: Ticket | None = None  # what it waits for
-    joined: Joined | None = None  # and has not synced
+    ticket: Ticket | None = None  # of its pending request
+    joined: Joined | None = None  # without a sync yet
     is_stable: bool = False
 
     def forget(self) -> None:
-        """Started again."""
+        """Reset the state after a restart."""
         self.lives += 1
         self.member_id, self.generation = "", -1
         self.ticket = self.joined = None
@@ -62,7 +61,7 @@ class Program:
 
 @dataclass(slots=True)
 class Generation:
-    """What was told of one."""
+    """The content of the responses of one generation."""
 
     leader: str  # static name, or member id
     protocol: str | None
@@ -70,7 +69,7 @@ class Generation:
 
 
 class ClassicGroups(RuleBasedStateMachine):
-    """Programs around one group."""
+    """Clients of one group."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +94,7 @@ class ClassicGroups(RuleBasedStateMachine):
         self.drawn += 1
         return str(self.drawn)
 
-    # --- asking, and hearing ----------------------------------------------------------------------
+    # --- requests and responses -------------------------------------------------------------------
 
     def ask(self, request: Request, program: Program | None = None) -> None:
         self.tickets += 1
@@ -106,26 +105,26 @@ class ClassicGroups(RuleBasedStateMachine):
             program.ticket = ticket
         match request:
             case JoinGroup():
-                self.hear(self.machine.join(ticket, request, self.now_ms))
+                self.apply(self.machine.join(ticket, request, self.now_ms))
             case SyncGroup():
-                self.hear(self.machine.sync(ticket, request, self.now_ms))
+                self.apply(self.machine.sync(ticket, request, self.now_ms))
             case ClassicHeartbeat():
-                self.hear(self.machine.heartbeat(ticket, request, self.now_ms))
+                self.apply(self.machine.heartbeat(ticket, request, self.now_ms))
             case LeaveGroup():
-                self.hear(self.machine.leave(ticket, request, self.now_ms))
+                self.apply(self.machine.leave(ticket, request, self.now_ms))
 
-    def hear(self, decision: GroupDecision) -> None:
+    def apply(self, decision: GroupDecision) -> None:
         for record in decision.records:
             assert isinstance(record, ClassicGroup)
             self.committed = record
-        for reply in decision.replies:  # a leader may be named before it is answered itself
+        for reply in decision.replies:  # the request of the leader may be named before its response
             request, _ = self.asked[reply.ticket]
             if isinstance(request, JoinGroup) and isinstance(reply, Answered):
                 self.names[reply.outcome.member_id] = request.instance_id or self.name(
                     reply.outcome.member_id
                 )
         for reply in decision.replies:
-            assert reply.ticket in self.open, f"{reply.ticket} is answered twice"
+            assert reply.ticket in self.open, f"{reply.ticket} has two responses"
             self.open.discard(reply.ticket)
             request, program = self.asked[reply.ticket]
             outcome = reply.outcome if isinstance(reply, Answered) else reply.error
@@ -141,7 +140,7 @@ class ClassicGroups(RuleBasedStateMachine):
         self.check()
 
     def learn(self, program: Program, outcome: object) -> None:
-        """What an honest client does with an answer."""
+        """Apply a response as a client does."""
         if isinstance(outcome, Joined):
             program.member_id = outcome.member_id
             if not outcome.is_member_id_required:
@@ -154,7 +153,7 @@ class ClassicGroups(RuleBasedStateMachine):
         elif isinstance(outcome, QuorumlogError):
             program.joined, program.is_stable = None, False
 
-    # --- what holds -------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     def check(self) -> None:
         self.machine.check_invariants()
@@ -175,34 +174,36 @@ class ClassicGroups(RuleBasedStateMachine):
         return self.names.get(member_id, member_id)
 
     def check_joined(self, request: JoinGroup, joined: Joined) -> None:
-        """One leader and one protocol for all that are told of a generation."""
+        """Check that all responses of a generation have one leader and one protocol."""
         assigned = self.generations.setdefault(
             joined.generation, Generation(self.name(joined.leader), joined.protocol)
         )
         assert assigned.leader == self.name(joined.leader), "two leaders"
         assert assigned.protocol == joined.protocol, "two protocols"
-        assert joined.protocol in dict(request.protocols), "a protocol that it does not have"
+        assert joined.protocol in dict(request.protocols), (
+            "a protocol that the member did not offer"
+        )
         if joined.members:
-            assert joined.leader == joined.member_id, "a follower is told of all"
+            assert joined.leader == joined.member_id, "a follower gets all members"
             assert joined.member_id in [m.member_id for m in joined.members]
 
     def check_synced(self, request: SyncGroup, synced: Synced) -> None:
-        """Each gets one part of its generation, that is its own, whoever assigned."""
+        """Check that each member gets its own part of one assignment."""
         name = self.name(request.member_id)
         if synced.assignment:
             generation, owner = synced.assignment.decode().split("|")
             assert int(generation) == request.generation, "a part of another generation"
-            assert self.name(owner) == name, "somebody else's part"
+            assert self.name(owner) == name, "the part of another member"
         assigned = self.generations.get(request.generation)
         if assigned is not None:
             assert assigned.assigned.setdefault(name, synced.assignment) == synced.assignment
             assert synced.protocol == assigned.protocol
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- rules ------------------------------------------------------------------------------------
 
     @rule(which=CLIENT, takes_id_first=st.booleans(), can_skip=st.booleans())
     def step(self, which: int, takes_id_first: bool, can_skip: bool) -> None:
-        """A program does what it has to do next."""
+        """A client sends its next request."""
         program = self.programs[which]
         if program.ticket is not None:
             return
@@ -258,8 +259,8 @@ class ClassicGroups(RuleBasedStateMachine):
         self.ask(request, program)
 
     @rule(which=CLIENT, offer=st.sampled_from(OFFERS))
-    def wants_otherwise(self, which: int, offer: tuple[str, ...]) -> None:
-        """It subscribes anew, and joins, whatever it was waiting for."""
+    def resubscribes(self, which: int, offer: tuple[str, ...]) -> None:
+        """A client changes its subscription and joins, even if a request is pending."""
         program = self.programs[which]
         program.offer = offer
         program.lives += 1
@@ -267,15 +268,15 @@ class ClassicGroups(RuleBasedStateMachine):
         self.join(program, True, True)
 
     @rule(which=CLIENT)
-    def sends_again(self, which: int) -> None:
-        """Its connection broke, it does not know what became of its request."""
+    def retries(self, which: int) -> None:
+        """A client reconnects and repeats its request of unknown outcome."""
         program = self.programs[which]
         if program.ticket is not None:
             request, _ = self.asked[program.ticket]
             self.ask(request, program)
 
     @rule(which=CLIENT)
-    def dies(self, which: int) -> None:
+    def crashes(self, which: int) -> None:
         self.programs[which].forget()
 
     @rule(which=CLIENT)
@@ -298,8 +299,8 @@ class ClassicGroups(RuleBasedStateMachine):
         by=st.integers(-2, 2),
         kind=st.sampled_from(["join", "sync", "beat", "leave", "commit"]),
     )
-    def lies(self, data: st.DataObject, by: int, kind: str) -> None:
-        """Somebody says that it is another one, of another generation."""
+    def sends_wrong_ids(self, data: st.DataObject, by: int, kind: str) -> None:
+        """A request has the ids of another member, or another generation."""
         ids = [m.member_id for m in self.machine.describe().members] or ["nobody"]
         member_id = data.draw(st.sampled_from([*ids, *self.names, ""]))
         instance_id = data.draw(st.sampled_from([None, None, "s0", "s1", "never"]))
@@ -331,7 +332,8 @@ class ClassicGroups(RuleBasedStateMachine):
             self.commit(member_id, instance_id, generation)
 
     def commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
-        """Nobody commits but members of the present generation while they own something."""
+        """Check that only members of the current generation commit, and only while they own
+        partitions."""
         request = CommitOffsets(
             group="g",
             member_id=member_id,
@@ -353,22 +355,22 @@ class ClassicGroups(RuleBasedStateMachine):
         assert seen.state != "CompletingRebalance"
 
     @rule(ms=st.sampled_from([1, 500, 3_000, 3_000, 9_000, 35_000]))
-    def time_goes_by(self, ms: int) -> None:
+    def time_passes(self, ms: int) -> None:
         end_ms = self.now_ms + ms
         for _ in range(200):
             deadline_ms = self.machine.deadline_ms()
             if deadline_ms is None or deadline_ms > end_ms:
                 break
             self.now_ms = max(self.now_ms, deadline_ms)
-            self.hear(self.machine.expire(self.now_ms))
+            self.apply(self.machine.expire(self.now_ms))
         else:
-            raise AssertionError("the machine asks for the same moment again and again")
+            raise AssertionError("the deadline does not advance")
         self.now_ms = end_ms
 
     @precondition(lambda self: self.committed is not None)
     @rule(takes_ms=st.integers(0, 20_000))
     def the_coordinator_moves(self, takes_ms: int) -> None:
-        """What was not answered is not: clients ask again, of another one."""
+        """Pending requests get no response: clients repeat them at another coordinator."""
         assert self.committed is not None
         for program in self.programs:
             if program.ticket is not None:
@@ -377,12 +379,13 @@ class ClassicGroups(RuleBasedStateMachine):
         self.become_coordinator()
         self.machine.load(self.committed, self.now_ms)
         self.now_ms += takes_ms
-        self.hear(self.machine.take_over(self.now_ms))
+        self.apply(self.machine.take_over(self.now_ms))
 
     def teardown(self) -> None:
-        """Left alone, every request is answered, and nobody and nothing is left over."""
-        self.time_goes_by(1_000_000)
-        assert not self.open, f"{self.open} wait for ever"
+        """Without more requests, every pending request gets a response, and the group becomes
+        empty."""
+        self.time_passes(1_000_000)
+        assert not self.open, f"{self.open} have no response"
         assert self.machine.is_empty
         assert self.machine.listing().state == "Empty"
         assert self.machine.deadline_ms() is None

@@ -1,8 +1,8 @@
-"""No partition ever has two owners, whatever members do; and in the end every one has one.
+"""No partition has two owners, and in the end every partition has one.
 
-An owner is a member that has been told of a partition, and has not reported since that it does not
-hold it. Members here are late, lose answers, send old heartbeats again, lie about epochs and about
-what they own, die and come back, while topics are made, grow and go.
+An owner is a member that received a partition, and has not reported since that it released it.
+Members are late, lose responses, repeat old heartbeats, send wrong epochs and owned partitions,
+crash and restart, while topics are created, extended and deleted.
 """
 
 from dataclasses import dataclass, field
@@ -42,17 +42,17 @@ def nested(held: Held) -> Partitions:
 
 @dataclass
 class Client:
-    """A consumer of KIP-848 and what it believes."""
+    """A consumer of KIP-848 and its view of the group."""
 
     name: str
     instance_id: str | None
     life: int = 0
     epoch: int = 0
     topics: frozenset[str] = frozenset({"t"})
-    held: Held = field(default_factory=set)  # told, and not reported as given back
-    wants: Held = field(default_factory=set)  # as it was told last
+    held: Held = field(default_factory=set)  # received, and not released
+    wants: Held = field(default_factory=set)  # the last received assignment
     is_dead: bool = False
-    is_heard: bool = True  # whether it got the last answer
+    has_received: bool = True  # True if it received the last response
     epochs: list[int] = field(default_factory=list)
     sent: dict[str, Any] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ class Client:
 
 
 class World:
-    """Clients of one group, of both protocols, and the cluster that they read."""
+    """Clients of one group, of both protocols, and the metadata of the topics."""
 
     def __init__(self) -> None:
         self.play = Play({"t": 3, "u": 2}, migration="upgrade")
@@ -79,39 +79,42 @@ class World:
 
     # --- members of KIP-848 -----------------------------------------------------------------------
 
-    def beat(self, client: Client, *, is_lost: bool = False, **lies: Any) -> None:
-        """It sends what it believes (or lies), and hears the answer unless that is lost."""
+    def beat(self, client: Client, *, is_lost: bool = False, **wrong: Any) -> None:
+        """Send a heartbeat with the client's state, or with other values; apply the response unless
+        it is lost."""
         if client.epoch == 0:
-            said: dict[str, Any] = {"owned": {}}
+            fields: dict[str, Any] = {"owned": {}}
         else:
             held = client.held & client.wants
-            said = {"owned": nested(held)}
-        if client.epoch == 0 or not client.is_heard:
-            said |= {"rebalance_timeout_ms": REBALANCE_MS, "topics": client.topics}
-        said |= {"instance_id": client.instance_id, "member_epoch": client.epoch} | lies
-        client.sent = said
-        self.send(client, dict(said), is_lost=is_lost)
+            fields = {"owned": nested(held)}
+        if client.epoch == 0 or not client.has_received:
+            fields |= {"rebalance_timeout_ms": REBALANCE_MS, "topics": client.topics}
+        fields |= {"instance_id": client.instance_id, "member_epoch": client.epoch} | wrong
+        client.sent = fields
+        self.send(client, dict(fields), is_lost=is_lost)
 
-    def send(self, client: Client, said: dict[str, Any], *, is_lost: bool) -> None:
-        member_epoch = said.pop("member_epoch")
+    def send(self, client: Client, fields: dict[str, Any], *, is_lost: bool) -> None:
+        member_epoch = fields.pop("member_epoch")
         before = self.play.machine.state.current_of(client.member_id)
-        answer = self.play.ask(client.member_id, member_epoch, **said)
+        answer = self.play.ask(client.member_id, member_epoch, **fields)
         if isinstance(answer, ConsumerBeat):
             if member_epoch not in (0, before.epoch):
-                assert member_epoch == before.previous_epoch, "a fenced member is served"
-                assert flat(said["owned"]) <= flat(before.assigned), "it has more than its own"
-            if said.get("owned") is not None:
-                client.held &= flat(said["owned"])
+                assert member_epoch == before.previous_epoch, "a fenced member gets an assignment"
+                assert flat(fields["owned"]) <= flat(before.assigned), (
+                    "the member owns more than its assignment"
+                )
+            if fields.get("owned") is not None:
+                client.held &= flat(fields["owned"])
             if not is_lost:
-                self.hear(client, answer)
+                self.receive(client, answer)
         elif isinstance(answer, UnknownMember | FencedMemberEpoch | FencedInstance):
             assert self.play.last == ()
             if not is_lost:
                 self.end(client)
-        client.is_heard = not is_lost and isinstance(answer, ConsumerBeat)
+        client.has_received = not is_lost and isinstance(answer, ConsumerBeat)
         self.check()
 
-    def hear(self, client: Client, answer: ConsumerBeat) -> None:
+    def receive(self, client: Client, answer: ConsumerBeat) -> None:
         assert not client.epochs or answer.member_epoch >= client.epochs[-1]
         client.epoch = answer.member_epoch
         client.epochs.append(answer.member_epoch)
@@ -120,8 +123,8 @@ class World:
             client.held |= client.wants
 
     def end(self, client: Client, *, is_new: bool = False) -> None:
-        """It gives everything up; as a new process it has another id."""
-        client.epoch, client.is_heard = 0, True
+        """Release everything; a new process has another id."""
+        client.epoch, client.has_received = 0, True
         client.held, client.wants, client.epochs = set(), set(), []
         client.life += 1 if is_new else 0
 
@@ -134,7 +137,7 @@ class World:
     # --- members of the classic protocol ----------------------------------------------------------
 
     def classic_beat(self, client: "Classic") -> None:
-        """A whole turn of it: heartbeat, and where it is told so, join and sync."""
+        """Send a heartbeat, and join and sync if required."""
         if client.generation >= 0:
             answer = self.play.classic_beat(client.name, client.generation)
             if isinstance(answer, UnknownMember | IllegalGeneration):
@@ -142,15 +145,15 @@ class World:
             elif not isinstance(answer, RebalanceInProgress) and client.held == client.wants:
                 return
         if client.version == 0:
-            client.held.clear()  # eager: it gives all back before it joins
-        client.held &= client.wants  # cooperative: what it was told to give back
+            client.held.clear()  # eager: releases all before the join
+        client.held &= client.wants  # cooperative: releases the revoked partitions
         owned: dict[str, tuple[int, ...]] = {}
         for topic, index in sorted(client.held):
             image = self.play.image.topic_of_id(topic)
             if image is not None:
                 owned[image.name] = (*owned.get(image.name, ()), index)
-        said = subscription("t", version=client.version, owned=owned)
-        protocols = (("strategy", said),)
+        metadata = subscription("t", version=client.version, owned=owned)
+        protocols = (("strategy", metadata),)
         joined = self.play.classic_join(client.name, protocols=protocols)
         assert isinstance(joined, Joined), joined
         assert joined.generation >= client.generation
@@ -166,10 +169,10 @@ class World:
             client.held |= client.wants
         self.check()
 
-    # --- what must hold ---------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Nobody owns what another owns, and no epoch goes back."""
+        """Check that no partition has two owners, and that no epoch decreases."""
         members = self.play.machine.state.members
         owners: dict[tuple[TopicId, int], str] = {}
         owned: list[tuple[str, Held]] = [(each.member_id, each.held) for each in self.clients]
@@ -189,12 +192,12 @@ class World:
         for client in self.clients:
             if client.member_id not in members:
                 error = self.play.commit_error(client.member_id, max(client.epoch, 0))
-                assert error is not None, f"{client.member_id} commits and is no member"
+                assert error is not None, f"{client.member_id} may commit without membership"
 
     def expect_all_owned(self) -> None:
-        """Everybody is honest from now on and asks anew, the dead stay dead: it comes to rest."""
+        """Let all running members send valid full heartbeats: every partition gets one owner."""
         for client in self.clients:
-            client.is_heard = False
+            client.has_received = False
         for _ in range(30):
             self.play.wait(5_000)
             for client in self.clients:
@@ -219,8 +222,8 @@ class World:
         assert sum(map(len, held)) == len(wanted)
         assert set().union(*held) == wanted
 
-    def expect_log_to_say_so(self) -> None:
-        """Who reads the whole log, or what compaction leaves of it, has the same state."""
+    def expect_equal_replay(self) -> None:
+        """Check that a replay of the whole log, or of the compacted log, gives the same state."""
         for log in (self.play.log, compacted(self.play.log)):
             read = GroupState("g")
             for record in log:
@@ -237,7 +240,7 @@ class Classic:
     version: int
     generation: int = -1
     held: Held = field(default_factory=set)
-    wants: Held = field(default_factory=set)  # as it was told last
+    wants: Held = field(default_factory=set)  # the last received assignment
     is_dead: bool = True  # until it starts
 
     def lose_all(self) -> None:
@@ -246,7 +249,7 @@ class Classic:
 
 
 def compacted(log: list[GroupRecord]) -> list[GroupRecord]:
-    """The last record of each key."""
+    """Return the last record of each key."""
     last: dict[object, GroupRecord] = {}
     for record in log:
         kind = type(record).__name__.removesuffix("Forgotten")
@@ -259,7 +262,7 @@ def compacted(log: list[GroupRecord]) -> list[GroupRecord]:
 
 
 def act(world: World, what: str, member: int, number: int) -> None:
-    """One step of the world."""
+    """Run one step."""
     client = world.clients[member % len(world.clients)]
     name = "tu"[number % 2]
     match what:
@@ -273,7 +276,7 @@ def act(world: World, what: str, member: int, number: int) -> None:
         case "grow":
             world.counts[name] += 1
             world.play.image = cluster(world.counts, lives=world.lives)
-        case "make anew":
+        case "recreate":
             world.lives[name] += 1
             world.counts[name] = 1 + number % 3
             world.play.image = cluster(world.counts, lives=world.lives)
@@ -282,14 +285,14 @@ def act(world: World, what: str, member: int, number: int) -> None:
 
 
 def live(world: World, client: Client, what: str, number: int) -> None:
-    """One honest step of a client."""
+    """Run one valid step of a client."""
     match what:
         case "beat" | "lose":
             client.is_dead = False
             world.beat(client, is_lost=what == "lose")
-        case "wish":
+        case "subscribe":
             client.topics = frozenset({"tu"[number % 2]})
-            client.is_heard = False
+            client.has_received = False
         case "leave":
             world.leave(client, -1)
         case "leave for a while" if client.instance_id is not None:
@@ -298,20 +301,20 @@ def live(world: World, client: Client, what: str, number: int) -> None:
             client.is_dead = True
             world.end(client, is_new=client.instance_id is None)
         case _:
-            lie(world, client, what, number)
+            send_wrong(world, client, what, number)
 
 
-def lie(world: World, client: Client, what: str, number: int) -> None:
-    """One step of a client that says what is not so."""
+def send_wrong(world: World, client: Client, what: str, number: int) -> None:
+    """Run one step of a client with wrong values."""
     match what:
         case "repeat" if client.sent:
             world.send(client, dict(client.sent), is_lost=True)
-        case "lie about epoch":
+        case "wrong epoch":
             world.beat(client, member_epoch=number)
-        case "lie about owned" if client.epoch > 0:
+        case "wrong owned" if client.epoch > 0:
             topic = world.play.image.topics_by_name["tu"[number % 2]]
             world.beat(client, owned={topic: frozenset(range(number))} if number else {})
-        case "say nothing" if client.epoch > 0:
+        case "omit owned" if client.epoch > 0:
             world.beat(client, owned=None)
         case _:
             pass
@@ -321,30 +324,30 @@ ACTIONS = (
     "beat",
     "lose",
     "repeat",
-    "lie about epoch",
-    "lie about owned",
-    "say nothing",
-    "wish",
+    "wrong epoch",
+    "wrong owned",
+    "omit owned",
+    "subscribe",
     "leave",
     "leave for a while",
     "die",
     "wait",
     "classic",
     "grow",
-    "make anew",
+    "recreate",
 )
 BUSY = ("beat", "beat", "beat", "lose", "classic", "wait")
 STEP = st.tuples(
     st.sampled_from(BUSY + ACTIONS), st.integers(min_value=0, max_value=3), st.integers(0, 5)
 )
-# Lists are short where nothing asks for more.
+# Lists are short where no example needs a long one.
 SCRIPT = st.one_of(st.lists(STEP, max_size=15), st.lists(STEP, min_size=40, max_size=80))
 
 
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(SCRIPT)
-@example([("beat", 0, 0), ("beat", 1, 0), ("beat", 0, 0), ("lie about owned", 0, 0)])
+@example([("beat", 0, 0), ("beat", 1, 0), ("beat", 0, 0), ("wrong owned", 0, 0)])
 @example([("beat", 0, 0), ("beat", 2, 0), ("lose", 0, 0), ("beat", 0, 0), ("beat", 2, 0)])
 def test_no_partition_has_two_owners_and_every_one_has_one_in_the_end(
     script: list[tuple[str, int, int]],
@@ -352,6 +355,6 @@ def test_no_partition_has_two_owners_and_every_one_has_one_in_the_end(
     world = World()
     for what, member, number in script:
         act(world, what, member, number)
-    world.expect_log_to_say_so()
+    world.expect_equal_replay()
     world.expect_all_owned()
-    world.expect_log_to_say_so()
+    world.expect_equal_replay()

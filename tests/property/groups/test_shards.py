@@ -1,8 +1,8 @@
-"""Groups of one partition, whatever their members say: nothing breaks, nobody waits for ever, and
-who reads the log has the same groups.
+"""Groups of one partition under random requests: no request fails internally or waits forever, and
+a replay of the log gives the same groups.
 
-Members here speak both protocols, by turns and in one another's names, in strategies that nobody
-can read, while topics come and go, groups are deleted and the coordinator moves.
+Members use both protocols, also in one another's names, with unknown assignors, while topics are
+created and deleted, groups are deleted and the coordinator moves.
 """
 
 import random
@@ -50,7 +50,7 @@ TOPICS = ("t", "u", "w")
 
 
 class World:
-    """A shard, its log and those who ask it."""
+    """A shard, its log and its clients."""
 
     def __init__(self, seed: int) -> None:
         self.random = draw = random.Random(seed)
@@ -63,7 +63,7 @@ class World:
         )
         self.now_ms = START_MS
         self.log: list[tuple[GroupRecord, ProducerIdentity | None] | TransactionMarker] = []
-        self.epochs = dict.fromkeys(range(3), 0)  # of each producer
+        self.epochs = dict.fromkeys(range(3), 0)  # by producer
         self.counts = {"t": 3, "u": 2}
         self.lives = dict.fromkeys(TOPICS, 0)
         self.image = cluster(self.counts, lives=self.lives)
@@ -74,7 +74,7 @@ class World:
         self.shard = self.read()
 
     def read(self) -> GroupShard:
-        """Have another coordinator read the log."""
+        """Load the log into a new coordinator."""
         shard = GroupShard(self.config, self.draw, ProducerLimits())
         self.replay(shard)
         self.waiting.clear()
@@ -105,7 +105,7 @@ class World:
         self._drawn += 1
         return f"drawn-{self._drawn}"
 
-    # --- what comes of it -------------------------------------------------------------------------
+    # --- decisions --------------------------------------------------------------------------------
 
     def take(self, decision: GroupDecision) -> None:
         for record in decision.records:
@@ -115,7 +115,7 @@ class World:
         if decision.marker is not None:
             self.log.append(decision.marker)
         for reply in decision.replies:
-            request: Any = self.waiting.pop(reply.ticket)  # it waits, and is answered once
+            request: Any = self.waiting.pop(reply.ticket)  # a pending request gets one response
             outcome = reply.outcome if isinstance(reply, Answered) else None
             if isinstance(outcome, Joined):
                 self.members.append((outcome.member_id, outcome.generation, request.instance_id))
@@ -124,8 +124,9 @@ class World:
                 self.owned[outcome.member_id] = outcome.assignment or {}
         self.shard.check_invariants()
 
-    def expect_the_log_to_say_so(self) -> None:
-        """What is stored is what a coordinator has that reads it; joins under way are not."""
+    def expect_equal_replay(self) -> None:
+        """Check that a new coordinator has the stored state after a replay; pending joins are not
+        stored."""
         other = GroupShard(self.config, self.draw, ProducerLimits())
         self.replay(other)
         other.loaded(self.image, self.now_ms)
@@ -147,7 +148,7 @@ class World:
                 assert not isinstance(found, ConsumerGroupMachine)
                 assert found.snapshot() == machine.snapshot()
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def ask(self, request: GroupRequest[Any] | WriteGroupMarker) -> None:
         self._drawn += 1
@@ -156,7 +157,7 @@ class World:
         self.take(self.shard.handle(ticket, request, self.image, self.now_ms))
 
     def drawn_member(self) -> tuple[str, int, str | None]:
-        """One who was told something lately, or who makes it up."""
+        """Return a member with a recent response, or an unknown one."""
         if self.members and self.random.random() < 0.8:
             return self.random.choice(self.members[-15:])
         statics = (None, None, None, "s1", "s2")
@@ -355,24 +356,24 @@ def test_transactions_of_members_leave_nothing_pending(seed: int) -> None:
     for number, step in enumerate(steps):
         step(world, world.random.choice("gh"))
         if number % 10 == 0:
-            world.expect_the_log_to_say_so()
+            world.expect_equal_replay()
     world.end_all_transactions()
     world.pass_time(4_000_000)
     assert not world.waiting
     assert not world.shard._groups
-    world.expect_the_log_to_say_so()
+    world.expect_equal_replay()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(20), 60, 363])
-def test_nothing_that_members_say_breaks_their_groups(seed: int) -> None:
+def test_random_requests_break_no_group(seed: int) -> None:
     world = World(seed)
     steps = world.random.choices([*HAPPENS], weights=[*HAPPENS.values()], k=300)
     for number, step in enumerate(steps):
         step(world, world.random.choice("gh"))
         if number % 10 == 0:
-            world.expect_the_log_to_say_so()
+            world.expect_equal_replay()
     world.pass_time(4_000_000)
     assert not world.waiting
     assert not world.shard._groups
-    world.expect_the_log_to_say_so()
+    world.expect_equal_replay()

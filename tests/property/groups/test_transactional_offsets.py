@@ -1,7 +1,7 @@
-"""Offsets committed in transactions, against a small model: the newest record in the log that no
-open or aborted transaction has written is the offset in force. So neither a reload nor compaction
-changes an answer. Requests and markers are delayed and repeated, in both protocol versions.
-"""
+"""Offsets committed in transactions, compared with a small model: the committed offset is that of
+the newest record in the log that no open or aborted transaction has written. So neither a reload
+nor compaction changes a result. Requests and markers are delayed and repeated, in both protocol
+versions."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -38,7 +38,7 @@ from quorumlog.records.control import TransactionMarker
 GROUPS: Final = ("g", "h")
 TOPICS: Final = ("t", "u")
 PARTITIONS: Final = 1
-PRODUCERS: Final = 3  # the first one speaks the older protocol
+PRODUCERS: Final = 3  # the first one uses the older protocol
 
 T = TypeVar("T")
 Place = tuple[str, str, int]  # group, topic, partition
@@ -62,7 +62,7 @@ class Program:
 
     number: int
     epoch: int = 0
-    transaction: int = 0  # counts them
+    transaction: int = 0  # the number of the transaction
     is_open: bool = False
     marker: TransactionMarker | None = None  # to be acknowledged before the next transaction
     written: list[TransactionMarker] = field(default_factory=list)  # acknowledged ones
@@ -78,7 +78,7 @@ class Program:
 
 @dataclass(slots=True)
 class DelayedCommit:
-    """A commit under way to the group coordinator."""
+    """A commit in flight to the group coordinator."""
 
     program: Program
     transaction: int
@@ -90,7 +90,7 @@ class DelayedCommit:
 
 
 def answers(log: Iterable[LogEntry]) -> tuple[dict[Place, OffsetCommitted], set[Place]]:
-    """Return the offset in force of each partition and the partitions with a pending one."""
+    """Return the committed offset of each partition and the partitions with a pending one."""
     outcome: dict[int, bool] = {}  # of records in transactions, by offset; absent: open
     opened: dict[int, list[int]] = {}
     entries = list(log)
@@ -148,7 +148,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
         """Commit at once, or stop before (1) or after (2) the verification."""
         program = self.programs[number]
         if program.marker is not None:
-            self._write(program)  # the coordinator begins no transaction before the last has ended
+            self._write(program)  # a coordinator begins no transaction before the last has ended
         if not program.is_open:
             program.is_open = True
             program.transaction += 1
@@ -160,7 +160,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
         if is_delayed:
             self.delayed.append(delayed)
         else:
-            assert self._deliver(delayed), "a commit of an open transaction was refused"
+            assert self._deliver(delayed), "a commit of an open transaction was rejected"
 
     @precondition(lambda self: self.delayed)
     @rule(index=INDEX)
@@ -180,7 +180,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
         self._deliver(delayed)
 
     def _deliver(self, delayed: DelayedCommit) -> bool:
-        """Deliver a verified commit; return False if it was refused."""
+        """Deliver a verified commit; return False if it was rejected."""
         program = delayed.program
         request = CommitTransactionalOffsets(
             group=delayed.group,
@@ -231,7 +231,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
     def repeat_marker(self, index: int) -> None:
         program = _pick([each for each in self.programs if each.written], index)
         if program.version == 0 and (program.is_open or program.marker is not None):
-            return  # this protocol cannot tell it from the marker of the later transaction
+            return  # this protocol cannot distinguish it from the marker of the later transaction
         before = answers(self.shard.log)
         marker = program.written[-1] if program.version == 0 else _pick(program.written, index)
         try:
@@ -297,11 +297,11 @@ class TransactionalOffsets(RuleBasedStateMachine):
             assert self.shard.unstable(group) == {
                 (topic, partition) for name, topic, partition in pending if name == group
             }
-        # A group of a deleted topic alone is dropped by the next check.
+        # A group with offsets of a deleted topic only is removed by the next check.
         assert {name for name, _, _ in (*in_force, *pending)} <= self.shard.states().keys()
 
     def teardown(self) -> None:
-        """End every transaction: nothing stays pending, and all groups expire."""
+        """End every transaction: no offset stays pending, and all groups expire."""
         for program in self.programs:
             if program.is_open:
                 program.marker = TransactionMarker(

@@ -1,9 +1,9 @@
 """A model of brokers around the controller's decisions: logs, leaders, followers, power cuts.
 
-One partition. Every broker acts on metadata that it has learnt, as late as chance will have it, and
-by the rules of replication alone: a leader commits what all of its maximal ISR reported in its
-epoch, as long as enough are in sync; followers cut what their leader does not have. So whoever is
-elected without a word of loss must hold everything that was acknowledged.
+One partition. Every broker acts on metadata that it applied after a random delay, and only by the
+rules of replication: a leader commits the offsets that all of its maximal ISR reported in its
+epoch, as long as enough replicas are in sync; followers truncate entries that their leader does not
+have. So a replica that is elected without reported loss must have all acknowledged entries.
 """
 
 from collections.abc import Callable
@@ -44,42 +44,42 @@ TOPIC = TopicId(b"a" * 16)
 NEVER = Offset(-1)
 NODES = tuple(NodeId(node) for node in (1, 2, 3, 4))
 
-Entry = tuple[int, int]  # the leader epoch that wrote it, a number of its own
+Entry = tuple[int, int]  # (leader epoch, number)
 
 
 @dataclass
 class Leading:
-    """What a broker knows while it leads."""
+    """The state of a broker that leads."""
 
     epoch: Epoch
     epoch_start: int
-    isr: tuple[NodeId, ...]  # committed, as far as known
+    isr: tuple[NodeId, ...]  # as in its metadata
     partition_epoch: int
     remotes: dict[NodeId, tuple[Offset, int]] = field(default_factory=dict)  # epoch, end
     proposal: IsrChange | None = None
-    is_waiting: bool = False  # for the metadata, after a refusal that says so
+    is_waiting: bool = False  # for metadata, after a rejection that requires newer ones
 
 
 @dataclass
 class Broker:
-    """A process and its disk."""
+    """A broker process and its disk."""
 
     node: NodeId
     log: list[Entry] = field(default_factory=list)
-    flushed: int = 0  # entries of the log that outlive a power cut
+    flushed: int = 0  # entries of the log that survive a power cut
     high_watermark: int = 0
     view: MetadataImage = EMPTY_IMAGE
     epoch: Offset = NEVER  # of its registration
     leading: Leading | None = None
     is_alive: bool = False
-    has_lost: bool = False  # since the registration that the controller knows
+    has_lost: bool = False  # since the registration that the controller has
     lives: int = 0
     boots: int = 0
     disks: int = 0
 
 
 class World:
-    """The controller, whose decisions are committed at once, and the brokers."""
+    """The controller, with decisions that commit at once, and the brokers."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -92,7 +92,7 @@ class World:
         self.elections = self.losses = 0
         self.counts_flushed = rng.random() < 0.4
         self.history: list[str] = []
-        self.flying: list[AlterPartitions] = []  # whose senders wait no more
+        self.flying: list[AlterPartitions] = []  # without a sender that waits for the response
         for node in NODES:
             self.start(node)
             self.learn(self.brokers[node], newest=True)
@@ -116,7 +116,7 @@ class World:
         return self.image.topics_by_id[TOPIC].partitions[0]
 
     def decide(self, command: Command) -> Reply | None:
-        """What came of it, None: refused."""
+        """Return the reply to a command; None: rejected."""
         try:
             decision = decide(self.image, command, ControllerConfig())
         except QuorumlogError as error:
@@ -142,7 +142,7 @@ class World:
             return
         self.elections += 1
         was_clean = after.leader in {*before.isr, *before.elr, *joined}
-        assert was_clean or after.recovering, "nobody says that records may be lost"
+        assert was_clean or after.recovering, "possible loss of records is not reported"
         if not was_clean:
             self.losses += 1
             self.lossy_epoch = after.leader_epoch
@@ -151,7 +151,7 @@ class World:
             del self.acknowledged[kept:]
 
     def check(self) -> None:
-        """What must hold whatever happens."""
+        """Check the invariants."""
         if TOPIC not in self.image.topics_by_id:
             return
         partition = self.partition
@@ -173,7 +173,7 @@ class World:
             if not broker.has_lost:
                 assert broker.log[:count] == self.acknowledged, f"broker {node} lacks records"
 
-    # --- brokers come and go -------------------------------------------------------------------
+    # --- starts and stops of brokers -----------------------------------------------------------
 
     def start(self, node: NodeId, *, clean: bool = False) -> None:
         broker = self.brokers[node]
@@ -213,8 +213,8 @@ class World:
             self.decide(UnfenceBroker(broker_id=node, broker_epoch=broker.epoch))
 
     def learn(self, broker: Broker, *, newest: bool = False) -> None:
-        """Apply metadata, not always all of it; nothing from before the own registration: there the
-        life before still leads, with what it had."""
+        """Apply metadata, not always the newest; none from before the own registration, where the
+        previous process still leads."""
         after = max(broker.view.offset + 1, broker.epoch)
         later = [image for image in self.images if image.offset >= after]
         if not later or not broker.is_alive:
@@ -257,7 +257,7 @@ class World:
             self.commit(broker)
 
     def fetch(self, follower: Broker) -> None:
-        """One round: the fetch says how far the follower is, the answer takes it further."""
+        """Run one fetch: the request has the follower's end, the response extends its log."""
         topic = follower.view.topics_by_id.get(TOPIC)
         if topic is None or not follower.is_alive or follower.leading is not None:
             return
@@ -302,7 +302,7 @@ class World:
             return
         leader.high_watermark = end
         if leading.epoch < self.lossy_epoch:
-            return  # it does not know yet that loss was accepted
+            return  # the leader has no metadata yet that accept the loss
         assert leader.log[: len(self.acknowledged)][:end] == self.acknowledged[:end]
         if end > len(self.acknowledged):
             self.acknowledged = leader.log[:end]
@@ -348,7 +348,7 @@ class World:
         )
 
     def ask(self, leader: Broker) -> None:
-        """Send what was proposed; the request may arrive late or twice, the answer may be lost."""
+        """Send the proposal; the request may arrive late or twice, the response may be lost."""
         leading = leader.leading
         if leading is None or leading.proposal is None or leading.is_waiting:
             return
@@ -373,7 +373,7 @@ class World:
         else:
             leading.is_waiting = True
 
-    # --- one thing that happens ----------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
     def step(self) -> None:
         rng = self.rng
@@ -447,7 +447,7 @@ class World:
         return BalanceLeaders()
 
     def move(self) -> Reassignment:
-        """Anywhere, or one replica more or less, or back."""
+        """Return a random reassignment, one with one replica more or less, or a cancellation."""
         rng = self.rng
         present = self.partition.replicas
         target: tuple[NodeId, ...] | None = tuple(rng.sample(NODES, rng.choice((1, 2, 3, 3))))
@@ -463,7 +463,7 @@ class World:
 
 
 def common(left: list[Entry], right: list[Entry]) -> int:
-    """Length of the common prefix."""
+    """Return the length of the common prefix."""
     for index, (one, other) in enumerate(zip(left, right, strict=False)):
         if one != other:
             return index

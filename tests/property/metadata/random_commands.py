@@ -1,4 +1,4 @@
-"""Random controller commands, and the images and records that they lead to."""
+"""Random controller commands, with the resulting images and records."""
 
 from hypothesis import strategies as st
 
@@ -170,7 +170,7 @@ steps = st.lists(
 
 
 def command_of(step: Step, image: MetadataImage) -> Command | None:
-    """A broker's change needs the broker's present epoch."""
+    """Return the command of a broker, with the current broker epoch."""
     if not isinstance(step, tuple):
         return step
     what, node = step
@@ -196,7 +196,7 @@ def decide_all(script: list[Step]) -> tuple[list[MetadataImage], list[bytes]]:
             decision = decide(image, command, ControllerConfig())
         except QuorumlogError:
             continue
-        assert isinstance(decision, Decision), "so little takes one step"
+        assert isinstance(decision, Decision), "a short decision has one step"
         image = replay_batch(image, decision.records, base_offset=image.offset + 1, epoch=1)
         log.extend(record.SerializeToString(deterministic=True) for record in decision.records)
         images.append(image)

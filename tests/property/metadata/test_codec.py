@@ -1,4 +1,4 @@
-"""Commands and replies keep their values on the way to a message and back."""
+"""Commands and replies keep their values when they are encoded and decoded."""
 
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum

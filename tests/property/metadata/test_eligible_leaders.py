@@ -1,4 +1,4 @@
-"""Every replica that may be elected cleanly holds all acknowledged records, in random histories of
+"""Every replica that can be elected cleanly has all acknowledged records, in random histories of
 brokers."""
 
 from random import Random
@@ -36,8 +36,8 @@ def test_electable_replicas_hold_everything_acknowledged_in_many_histories() -> 
 
 
 @pytest.mark.slow
-def test_histories_are_worth_it() -> None:
-    """Much is acknowledged, leaders change often, and loss is the exception."""
+def test_histories_have_acknowledgements_elections_and_losses() -> None:
+    """Many entries are acknowledged, leaders change often, and loss is rare."""
     worlds = [play(seed) for seed in range(20)]
     assert sum(len(world.acknowledged) for world in worlds) > 80
     assert sum(world.elections for world in worlds) > 30

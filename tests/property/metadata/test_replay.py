@@ -1,4 +1,4 @@
-"""Random commands: what was decided, what is replayed from bytes and what a delta names are one."""
+"""Random commands: the decided image, the replayed image and the changes of a delta agree."""
 
 import itertools
 
@@ -48,7 +48,7 @@ def test_equal_commands_give_equal_bytes(script: list[Step]) -> None:
 
 @given(steps)
 @settings(max_examples=150, deadline=None)
-def test_every_image_is_sound(script: list[Step]) -> None:
+def test_every_image_is_valid(script: list[Step]) -> None:
     images, _ = decide_all(script)
     for image in images:
         for partition in partitions_of(image).values():
@@ -59,14 +59,14 @@ def test_every_image_is_sound(script: list[Step]) -> None:
                 continue
             leader = image.brokers[partition.leader]
             assert partition.leader in partition.isr
-            assert leader.is_active, f"broker {leader.id} leads, fenced or stopping"
+            assert leader.is_active, f"broker {leader.id} leads while fenced or stopping"
         assert {t.name for t in image.sorted_topics()} == set(image.topics_by_name)
         assert len(image.topics_by_id) == len(image.topics_by_name) == len(image.topics_by_key)
 
 
 @given(steps)
 @settings(max_examples=150, deadline=None)
-def test_the_indexes_hold_what_a_walk_over_everything_finds(script: list[Step]) -> None:
+def test_the_indexes_equal_those_of_a_full_scan(script: list[Step]) -> None:
     images, _ = decide_all(script)
     for image in images:
         partitions = partitions_of(image)
@@ -115,7 +115,7 @@ RECREATED: list[Step] = [
 @given(steps, st.integers(0, 60))
 @example(RECREATED, 6)
 @settings(max_examples=150, deadline=None)
-def test_delta_names_exactly_what_differs(script: list[Step], cut: int) -> None:
+def test_delta_has_exactly_the_differences(script: list[Step], cut: int) -> None:
     _, log = decide_all(script)
     cut = min(cut, len(log))
     builder = DeltaBuilder(replayed(log[:cut]))

@@ -1,4 +1,4 @@
-"""A snapshot of any image makes that image again, from the same bytes on every node."""
+"""A snapshot of any image restores that image, and has the same bytes on every node."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_a_snapshot_restores_the_image(script: list[Step]) -> None:
 @given(steps)
 @settings(max_examples=100, deadline=None)
 def test_an_image_that_came_from_a_snapshot_gives_the_same_bytes(script: list[Step]) -> None:
-    """And one that went on from it, too: a node that was given a snapshot is like any other."""
+    """An image after more records too: a node that loaded a snapshot is like any other."""
     images, log = decide_all(script)
     middle = images[len(images) // 2]
     records = [MetadataRecord.FromString(value) for value in log[middle.offset + 1 :]]
@@ -76,7 +76,7 @@ def test_slices_are_small() -> None:
     assert restored(image) == image
 
 
-def test_what_is_no_snapshot_is_refused() -> None:
+def test_invalid_snapshots_are_rejected() -> None:
     broker = MetadataRecord(broker=BrokerRecord(id=1, directory_id=DirectoryId(b"d" * 16)))
     for value, words in [
         (b"\xff\xff", "invalid record"),

@@ -1,4 +1,5 @@
-"""Bugs planted into the compiled produce requests are found beside the plain twin."""
+"""Bugs planted into the compiled produce requests are found by the comparison with the plain
+twin."""
 
 import os
 import subprocess
@@ -74,7 +75,7 @@ BUGS = {
 
 
 def overlay(folder: Path, source: str) -> None:
-    """Make a package in `folder` that differs from the tested one in the compiled module."""
+    """Create a package in `folder` that differs from the tested one in the compiled module."""
     native = folder / "quorumlog" / "native"
     native.mkdir(parents=True)
     for original in PACKAGE.iterdir():
@@ -110,6 +111,6 @@ def test_a_bug_in_the_compiled_twin_is_found(bug: str, tmp_path: Path) -> None:
         assert played(tmp_path) == 0
         return
     before, after = BUGS[bug]
-    assert source.count(before) == 1, f"{before!r} is there {source.count(before)} times"
+    assert source.count(before) == 1, f"{before!r} occurs {source.count(before)} times"
     overlay(tmp_path, source.replace(before, after))
     assert played(tmp_path) == 1

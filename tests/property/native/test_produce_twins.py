@@ -85,7 +85,7 @@ def unusual(draw: st.DrawFn, usual: Request) -> Request:
 
 @st.composite
 def requests_of(draw: st.DrawFn) -> list[Request]:
-    """Return usual requests with the same acks, often with one that is not."""
+    """Return usual requests with the same acks, often with an unusual one."""
     acks = draw(st.sampled_from([1, 1, -1, 0]))
     parts = st.dictionaries(st.integers(0, 2), batches, min_size=1, max_size=3)
     fields = st.tuples(st.integers(3, 13), st.just(acks), parts)
@@ -129,9 +129,9 @@ def records_of(partition: int, batch: Batch, sequences: Sequences) -> bytes | No
     )
     if batch.kind == "crc":
         return content[:-1] + bytes([content[-1] ^ 1])
-    if batch.kind in CODEC_BITS:  # the records do not inflate
+    if batch.kind in CODEC_BITS:  # the records cannot be decompressed
         return sealed(content, CODEC_BITS[batch.kind], content[61:])
-    if batch.kind == "lz4 records":  # they inflate to something else
+    if batch.kind == "lz4 records":  # they decompress to other bytes
         return sealed(content, Codec.LZ4, compress(Codec.LZ4, content[61:-1]))
     return {"cut": content[:-1], "two": content * 2}.get(batch.kind, content)
 
@@ -197,7 +197,7 @@ def begun(twin: Any, entry_of: Any, limits: dict[str, int], *, keys_required: bo
 
 
 def end_of(tail: Any) -> tuple[Any, ...]:
-    """Return all that a run has left in a tail."""
+    """Return the whole state of a tail after a run."""
     return (
         (tail.base_offset, tail.next_offset, tail.position, tail.size, tail.count),
         (tail.log_start_offset, tail.max_timestamp, tail.max_timestamp_offset),
@@ -207,7 +207,7 @@ def end_of(tail: Any) -> tuple[Any, ...]:
 
 
 def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -> list[Any]:
-    """Return all that a run of one twin gives, with the calls that it makes."""
+    """Return the result of a run of one twin, with the calls that it makes."""
     calls: list[Any] = []
 
     def entry_of(producer_id: int) -> tuple[int, ...] | None:
@@ -333,7 +333,7 @@ def test_compressed_batches_are_placed_until_they_inflate_too_far(twin: Any, kin
 
 @settings(max_examples=100, deadline=None)
 @given(st.data(), st.sampled_from([3, 8, 9, 13]))
-def test_a_request_that_is_cut_anywhere_changes_nothing(data: st.DataObject, version: int) -> None:
+def test_a_truncated_request_changes_nothing(data: st.DataObject, version: int) -> None:
     whole = frame_of(Request(version, 1, {0: Batch([b"value"], 7)}), 1, {})
     limits = USUAL
     assert play(compiled, whole, limits, is_large=False)[0][1] == 1
@@ -376,7 +376,7 @@ def odd_copies(usual: Copied) -> list[Copied]:
 
 
 def answer_of(copies: list[Copied]) -> tuple[bytes, list[int]]:
-    """Return stored batches, one behind the other, and the position behind each."""
+    """Return stored batches, one after the other, and the position after each."""
     sequences: Sequences = {}
     content, ends, next_offset = bytearray(), [], 1_000
     for copied in copies:
@@ -393,7 +393,7 @@ def answer_of(copies: list[Copied]) -> tuple[bytes, list[int]]:
 
 
 def copy(twin: Any, content: bytes, limits: dict[str, int]) -> list[Any]:
-    """Return all that one twin gives for the batches of a leader, with the calls that it makes."""
+    """Return the result of one twin for the batches of a leader, with the calls that it makes."""
     calls: list[Any] = []
 
     def entry_of(producer_id: int) -> tuple[int, ...] | None:
@@ -424,7 +424,7 @@ def test_both_twins_place_the_same_batches_of_a_leader(
 
 @pytest.mark.parametrize("twin", [compiled, plain], ids=["compiled", "plain"])
 @pytest.mark.parametrize("producer", [-1, 7])
-def test_usual_batches_of_a_leader_are_placed_as_they_are(twin: Any, producer: int) -> None:
+def test_usual_batches_of_a_leader_are_placed_unchanged(twin: Any, producer: int) -> None:
     """Also compressed ones, without keys, and larger than a client may send."""
     large = Batch([bytes(500)], producer)
     same = [Copied(Batch([b"1"], producer, kind="lz4")), Copied(large._replace(has_keys=False))]

@@ -1,4 +1,4 @@
-"""Both codecs of usual Fetch requests read and encode as the general one."""
+"""Both codecs of usual Fetch requests read and encode like the general one."""
 
 from struct import pack
 from typing import Any

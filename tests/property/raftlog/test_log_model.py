@@ -1,4 +1,4 @@
-"""The log view and the voters' history against plain lists, in any order of operations."""
+"""The log view and the voters' history compared with plain lists, in any order of operations."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SETS = [voters(*range(1, count + 1)) for count in range(1, 6)]
 
 
 class LogModel(RuleBasedStateMachine):
-    """A list of (base, next, epoch, size), and where it was cut off below."""
+    """A list of (base, next, epoch, size), and the log start offset."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""A quorum under any order of deliveries, losses, crashes, proposals and changes of who votes,
-against slow and obvious oracles: log matching, quorums by counting disks, voters by reading logs.
+"""A quorum under any order of deliveries, losses, crashes, proposals and voter changes, against
+slow and obvious oracles: log matching, quorums by counting disks, voters by reading logs.
 
-Hypothesis looks for the shortest history that breaks one. That an epoch has one leader, that what
-was committed stays, and that nothing is promised before it is durable is checked by the quorum
-itself. tests/simulation looks for the same with time, chance and size; here a history is small
-enough to be read.
+Hypothesis searches for the shortest history that violates one. The quorum itself checks that an
+epoch has one leader, that committed entries stay, and that no message promises state that is not
+durable. tests/simulation searches with time, randomness and size; a history of this test is short
+enough to read.
 """
 
 from contextlib import suppress
@@ -27,14 +27,14 @@ NODES = st.integers(1, 5)
 
 
 def log_of(quorum: Quorum, node_id: int) -> list[Entry]:
-    """Every entry that the node's log has now, written or not."""
+    """Return every entry in the node's log, written or not."""
     member = quorum.members[node_id]
     log = member.raft_state.log
     return list(member.entries(log.start_offset, log.end_offset))
 
 
 class QuorumModel(RuleBasedStateMachine):
-    """Voters 1 to 3, observers 4 and 5 that may be made voters."""
+    """Voters 1 to 3, and observers 4 and 5 that may become voters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class QuorumModel(RuleBasedStateMachine):
             self.quorum.observer(node_id)
         self.quorum.run(300)
 
-    # --- what is done ----------------------------------------------------------------------------
+    # --- rules -----------------------------------------------------------------------------------
 
     def is_up(self, node_id: int) -> bool:
         return self.quorum.members[node_id].core is not None
@@ -133,32 +133,34 @@ class QuorumModel(RuleBasedStateMachine):
         if all(each.end_offset < member.raft_state.applied_end for each in member.disk.snapshots):
             self.quorum.snapshot(node_id)
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- invariants ------------------------------------------------------------------------------
 
     def happened(self, node_id: int, what: object) -> None:
-        """A leader commits: count the disks of those who vote by its newest set."""
+        """Check a commit of a leader: count the disks of the voters of its newest set."""
         member = self.quorum.members[node_id]
         if not isinstance(what, CommittedRange) or not member.raft_state.is_leader:
             return
         last = member.tail[max(base for base in member.tail if base < what.end)]
-        assert last.epoch == member.raft_state.epoch, "committed by counting, of an older epoch"
+        assert last.epoch == member.raft_state.epoch, (
+            "an entry of an older epoch was committed by counting"
+        )
         holders = [
             each
             for each in member.raft_state.voters.latest
             if self.holds(each, last) or each == member.config.me
         ]
         assert 2 * len(holders) > len(member.raft_state.voters.latest), (
-            f"{last} is on {holders} alone"
+            f"{last} is only on {holders}"
         )
 
     def holds(self, of: Voter, entry: Entry) -> bool:
-        """Whether the voter's disk has the entry, or a snapshot behind it."""
+        """Return True if the voter's disk has the entry, or a snapshot that includes it."""
         disk = self.quorum.members[of.node_id].disk
         return entry in disk.entries or disk.start.offset >= entry.next_offset
 
     @invariant()
     def one_offset_and_epoch_name_one_prefix(self) -> None:
-        """Log matching, entry by entry (paper, figure 3)."""
+        """Check log matching, entry by entry (paper, figure 3)."""
         logs = {
             n: {e.base_offset: e for e in log_of(self.quorum, n)} for n, _ in self.quorum.running()
         }
@@ -169,9 +171,9 @@ class QuorumModel(RuleBasedStateMachine):
             assert all(left[offset] == right[offset] for offset in shared[: last + 1])
 
     @invariant()
-    def voters_are_what_the_log_says(self) -> None:
-        """The set in force is the last one in the log; the next one differs by at most one member,
-        so that any majority of one meets any majority of the other."""
+    def voters_are_those_of_the_log(self) -> None:
+        """Check that the current set is the last one in the log; consecutive sets differ by at most
+        one member, so that any majority of one intersects any majority of the other."""
         for node_id, member in self.quorum.running():
             sets: list[VoterSet] = [member.raft_state.voters.at(member.raft_state.log.start_offset)]
             sets += [e.voters for e in log_of(self.quorum, node_id) if e.voters is not None]
@@ -182,8 +184,8 @@ class QuorumModel(RuleBasedStateMachine):
                     assert len(changed) <= 1, f"{before} became {after}"
 
     @invariant()
-    def leaders_have_what_is_committed(self) -> None:
-        """Leader completeness (paper 5.4.3)."""
+    def leaders_have_all_committed_entries(self) -> None:
+        """Check leader completeness (paper 5.4.3)."""
         newest = max(self.quorum.leaders, default=0)
         for node_id, member in self.quorum.running():
             if member.raft_state.is_leader and member.raft_state.epoch == newest:
@@ -193,7 +195,7 @@ class QuorumModel(RuleBasedStateMachine):
                         assert (log[offset].epoch, log[offset].payload) == (epoch, payload)
 
     def teardown(self) -> None:
-        """Everybody is back and nothing is lost any more: one leads, and all agree."""
+        """Restart all members and stop all losses: one leads, and all logs agree."""
         for node_id in sorted(self.quorum.members):
             self.quorum.restart(node_id)
         self.quorum.run(12_000)
@@ -213,7 +215,7 @@ TestQuorumModel = pytest.mark.slow(QuorumModel.TestCase)
 
 @pytest.mark.parametrize("size", range(1, 8))
 def test_majorities_of_neighbouring_sets_meet(size: int) -> None:
-    """The reason why one at a time is enough (thesis 4.1), by trying all of them."""
+    """Single-member changes are safe (thesis 4.1): verified for all sets of this size."""
     before = voters(*range(1, size + 1))
     after = before.adding(voters(size + 1).members[0][0], "x")
     for left in combinations(before, before.majority):

@@ -1,4 +1,4 @@
-"""Every message of the quorum is the same after a journey through protobuf."""
+"""Every message of the quorum is unchanged after encoding and decoding with protobuf."""
 
 import pytest
 from hypothesis import given
@@ -60,7 +60,7 @@ ENDS = st.tuples(OFFSETS, OFFSETS).map(sorted)
 
 @st.composite
 def entries(draw: st.DrawFn, base_offset: int, first_epoch: int) -> tuple[Entry, ...]:
-    """Batches behind one another, of rising epochs."""
+    """Return consecutive batches of rising epochs."""
     made: list[Entry] = []
     offset, epoch = base_offset, first_epoch
     for _ in range(draw(st.integers(0, 5))):
@@ -174,8 +174,8 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
 )
 
 
-def journey(message: Message) -> Message:
-    """A message after its way through bytes."""
+def round_trip(message: Message) -> Message:
+    """Encode and decode a message."""
     encoded = pb.RaftMessage.FromString(encode_message(message).SerializeToString())
     if isinstance(message, FollowRequest):
         return decode_message(
@@ -188,13 +188,13 @@ def journey(message: Message) -> Message:
 
 
 @given(MESSAGES)
-def test_a_message_is_the_same_after_its_way_through_bytes(message: Message) -> None:
-    assert journey(message) == message
+def test_a_message_is_unchanged_after_encoding_and_decoding(message: Message) -> None:
+    assert round_trip(message) == message
 
 
 @pytest.mark.slow
 @given(append_requests().filter(lambda request: request.entries), st.data())
-def test_a_changed_bit_of_the_entries_is_told_or_changes_nothing_that_was_stored(
+def test_a_changed_bit_of_the_entries_is_detected_or_changes_no_stored_entry(
     request: AppendRequest, data: st.DataObject
 ) -> None:
     encoded = encode_message(request)
@@ -206,13 +206,13 @@ def test_a_changed_bit_of_the_entries_is_told_or_changes_nothing_that_was_stored
         arrived = decode_message(encoded, sender=request.sender, receiver=request.receiver)
     except (CorruptionError, InvalidRequest):
         return
-    # The epoch of a batch lies outside of its CRC, as the field has it.
+    # The epoch of a batch is outside its CRC, as in the Kafka format.
     assert isinstance(arrived, AppendRequest)
     assert [e.payload[16:] for e in arrived.entries] == [e.payload[16:] for e in request.entries]
 
 
 @given(st.binary(max_size=300))
-def test_garbage_is_refused_with_a_typed_error_or_is_a_message(content: bytes) -> None:
+def test_garbage_is_rejected_with_a_typed_error_or_is_a_message(content: bytes) -> None:
     message = pb.RaftMessage()
     try:
         message.ParseFromString(content)
@@ -226,7 +226,7 @@ def test_garbage_is_refused_with_a_typed_error_or_is_a_message(content: bytes) -
 
 
 @given(st.binary(max_size=200))
-def test_garbage_in_the_place_of_batches_is_refused(content: bytes) -> None:
+def test_garbage_instead_of_batches_is_rejected(content: bytes) -> None:
     message = pb.RaftMessage(append_request=pb.AppendRequest(epoch=1, batches=content))
     someone = Voter(NodeId(0), DirectoryId(b"r" * 16))
     if not content:

@@ -1,4 +1,4 @@
-"""What one call takes is what the rules take, one after another: never more, and nothing less."""
+"""The combined check of a batch accepts exactly the batches that the separate rules accept."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def batches(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def changed(draw: st.DrawFn) -> bytes:
-    """A batch with some bytes changed, mostly under a CRC that fits; cut short or made longer."""
+    """Return a batch with some bytes changed, mostly with a valid CRC; truncated or extended."""
     batch = bytearray(draw(batches()))
     for _ in range(draw(st.integers(0, 3))):
         position = draw(st.integers(0, len(batch) - 1))
@@ -60,7 +60,7 @@ def changed(draw: st.DrawFn) -> bytes:
 
 
 def by_rules(batch: bytes, limits: TimestampLimits, *, keys_required: bool) -> BatchHeader | None:
-    """What the slow path says of one uncompressed batch."""
+    """Return the result of the slow path for one uncompressed batch."""
     try:
         header = parse_header(batch)
         if header.size != len(batch) or header.attributes & 7:
@@ -101,7 +101,7 @@ ANY = TimestampLimits()
 @example(b"", ANY, False)
 @example(b"\0" * 61, ANY, False)
 @settings(max_examples=600)
-def test_one_call_takes_what_the_rules_take(
+def test_one_call_accepts_what_the_rules_accept(
     batch: bytes, limits: TimestampLimits, keys_required: bool
 ) -> None:
     wanted = by_rules(batch, limits, keys_required=keys_required)
@@ -113,7 +113,7 @@ def test_one_call_takes_what_the_rules_take(
 @given(batches(), st.data())
 @settings(max_examples=300)
 def test_each_field_of_the_header_counts_as_in_the_rules(batch: bytes, data: st.DataObject) -> None:
-    """Every bit of the header, one at a time, under a CRC that fits."""
+    """For every bit of the header, one at a time, with a valid CRC."""
     bit = data.draw(st.integers(0, 61 * 8 - 1))
     wrong = bytearray(batch)
     wrong[bit // 8] ^= 1 << bit % 8
@@ -138,7 +138,7 @@ def test_a_row_is_sealed_when_each_of_its_batches_is(row: list[bytes], is_view: 
 
 @pytest.mark.parametrize("size", [60_000, 200_000])
 def test_large_batches_are_decided_like_small_ones(size: int) -> None:
-    """Above 64 KiB the GIL is given up meanwhile."""
+    """Above 64 KiB the check releases the GIL."""
     batch = encode_batch([Record(0, 5, b"k", bytes(size)), Record(0, 6, None, b"")])
     assert at_once(batch, ANY, keys_required=False) == parse_header(batch)
     assert at_once(batch, ANY, keys_required=True) is None

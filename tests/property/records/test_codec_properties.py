@@ -1,7 +1,7 @@
-"""The two codecs are one: same bytes, same records, same faults, on anything.
+"""The two codecs are equal: same bytes, same records, same errors, for any input.
 
-The compiled codec is compared with the plain one, which is short enough to be read against the
-format; and whatever bytes come, it answers or raises, and never leaves its buffers.
+The compiled codec is compared with the plain one, which is short enough to be checked against the
+format. For any bytes it returns or raises, and never accesses memory outside its buffers.
 """
 
 from array import array
@@ -49,7 +49,7 @@ def body_of(items: list[Record], *, base_offset: int = 0, is_append_time: bool =
 
 
 def outcome(call: Any, *arguments: Any) -> Any:
-    """What a call gives, or what it raises and with which arguments."""
+    """Return the result of a call, or its exception with the arguments."""
     try:
         return call(*arguments)
     except (Malformed, ColumnTooLarge) as error:
@@ -66,7 +66,7 @@ def binary(column: BinaryColumn | None) -> Any:
 
 
 def plain_bytes(columns: DecodedColumns) -> list[Any]:
-    """Everything in the columns, as values that compare."""
+    """Return the content of the columns as values that compare."""
     fixed = [columns.offsets, columns.timestamps_us, columns.timestamp_types]
     lists = columns.headers
     return [
@@ -93,7 +93,7 @@ def build(kernel: Any, bodies: list[Body], wanted: int, start: int, end: int, li
     return plain_bytes(builder.finish())
 
 
-# --- good records ------------------------------------------------------------------------------
+# --- valid records -----------------------------------------------------------------------------
 
 
 @given(records, st.booleans())
@@ -106,7 +106,7 @@ def test_both_write_the_same_bytes(items: list[Record], keep_offsets: bool) -> N
 
 
 @given(records.filter(bool), st.sampled_from(list(Codec)), st.integers(0, 2**40))
-def test_what_was_encoded_decodes_to_itself(
+def test_encoded_records_are_decoded_unchanged(
     items: list[Record], codec: Codec, base_offset: int
 ) -> None:
     decoded = decode_all(encode_batch(items, codec=codec, base_offset=base_offset))
@@ -135,7 +135,7 @@ def test_both_build_the_same_columns(
 
 
 @given(records, st.integers(0, 30), st.integers(-2, 70), st.booleans())
-def test_both_find_the_same_record_by_time(
+def test_both_find_the_same_record_by_timestamp(
     items: list[Record], start_offset: int, timestamp_ms: int, is_append_time: bool
 ) -> None:
     body = body_of(items, is_append_time=is_append_time)
@@ -144,10 +144,10 @@ def test_both_find_the_same_record_by_time(
 
 
 @given(records, st.integers(-2, 70), st.integers(-2, 70), st.booleans(), st.booleans())
-def test_both_refuse_the_same_record_for_its_time(
+def test_both_reject_the_same_record_for_its_timestamp(
     items: list[Record], least: int, most: int, keys_required: bool, is_append_time: bool
 ) -> None:
-    """And it is the first that is out of the interval, or lacks a key where one is required."""
+    """The reported record is the first outside the interval, or without a required key."""
     body = body_of(items, is_append_time=is_append_time)
     expected = outcome(_plain.walk_records, body, most, keys_required, least)
     assert outcome(_codec.walk_records, body, most, keys_required, least) == expected
@@ -214,11 +214,12 @@ def test_both_partition_alike(
     assert (bytes(rows), compiled_bounds) == (bytes(expected), bounds)
 
 
-# --- bytes that are no records -----------------------------------------------------------------
+# --- invalid bytes -----------------------------------------------------------------------------
 
 
-def same_answers(body: Body) -> None:
-    """Both codecs do the same with these bytes, in every function that reads."""
+def same_results(body: Body) -> None:
+    """Check that both codecs have the same results for these bytes, in every function that
+    reads."""
     for arguments in ((0, 2**62), (3, 9)):
         expected = outcome(read, _plain, body, *arguments)
         assert outcome(read, _codec, body, *arguments) == expected
@@ -237,9 +238,11 @@ def same_answers(body: Body) -> None:
 @settings(max_examples=500)
 @example(b"", 0, 0, 0)
 @example(b"\x0c\x00\x00\x00\x01\x01\x00", 1, 0, 0)
-def test_both_answer_garbage_alike(raw: bytes, count: int, last_delta: int, start: int) -> None:
+def test_both_have_the_same_result_for_garbage(
+    raw: bytes, count: int, last_delta: int, start: int
+) -> None:
     start = min(start, len(raw))
-    same_answers(Body(raw, start, len(raw), count, 0, last_delta, 0, None))
+    same_results(Body(raw, start, len(raw), count, 0, last_delta, 0, None))
 
 
 @given(
@@ -248,16 +251,17 @@ def test_both_answer_garbage_alike(raw: bytes, count: int, last_delta: int, star
     st.integers(0, 3),
 )
 @settings(max_examples=500)
-def test_both_answer_damaged_records_alike(
+def test_both_have_the_same_result_for_damaged_records(
     items: list[Record], damage: list[tuple[int, int]], cut: int
 ) -> None:
-    """Bytes of good records replaced and the end cut: most stay records for a while."""
+    """Bytes of valid records are replaced and the end is cut: most stay records up to a
+    position."""
     body = body_of(items)
     raw = bytearray(body.buffer)
     for position, value in damage:
         raw[position % len(raw)] = value
     end = max(0, len(raw) - cut)
-    same_answers(body._replace(buffer=bytes(raw[:end]), end=end))
+    same_results(body._replace(buffer=bytes(raw[:end]), end=end))
 
 
 @given(st.binary(max_size=12))
@@ -266,10 +270,10 @@ def test_both_answer_damaged_records_alike(
 @example(b"\xc0\x80")  # overlong
 @example(b"\xf4\x90\x80\x80")  # above U+10FFFF
 @example(b"\xf0\x9f\x92\xa9")
-def test_both_know_the_same_utf8(name: bytes) -> None:
+def test_both_accept_the_same_utf8(name: bytes) -> None:
     record = b"\x00\x00\x00\x01\x01\x02" + bytes([2 * len(name)]) + name + b"\x01"
     raw = bytes([2 * len(record)]) + record
-    same_answers(Body(raw, 0, len(raw), 1, 0, 0, 0, None))
+    same_results(Body(raw, 0, len(raw), 1, 0, 0, 0, None))
 
 
 # --- a batch in parts --------------------------------------------------------------------------
@@ -282,7 +286,7 @@ def test_both_know_the_same_utf8(name: bytes) -> None:
     st.integers(1, 40),
     st.sampled_from([Codec.NONE, Codec.LZ4]),
 )
-def test_parts_are_the_whole(
+def test_parts_make_the_whole_batch(
     batches: list[list[Record]], start: int, end: int, part_records: int, codec: Codec
 ) -> None:
     offset, raw = 0, b""

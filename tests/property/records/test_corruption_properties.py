@@ -1,4 +1,4 @@
-"""Damage is found: any byte changed, any end cut, any garbage; on both codecs."""
+"""Damage is detected on both codecs: any changed byte, any truncation, any garbage."""
 
 from contextlib import suppress
 from types import ModuleType
@@ -32,7 +32,7 @@ CODECS = st.sampled_from(list(Codec))
 
 @pytest.fixture(params=KERNELS, ids=lambda kernel: kernel.__name__.rpartition("._")[2])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The codec that is used during the test."""
+    """Use this codec during the test."""
     monkeypatch.setattr(codec, "_kernel", request.param)
 
 
@@ -42,8 +42,8 @@ fixture_is_constant = settings(suppress_health_check=[HealthCheck.function_scope
 
 @both_kernels
 @pytest.mark.parametrize("packing", list(Codec))
-def test_any_byte_behind_the_prefix_changed_is_detected(packing: Codec) -> None:
-    """Bytes 0 to 15 are the log's own; of them only the length can be told from here."""
+def test_any_changed_byte_after_the_prefix_is_detected(packing: Codec) -> None:
+    """Bytes 0 to 15 are assigned by the log; of them only the length can be checked here."""
     batch = encode_batch(RECORDS, codec=packing)
     for position in range(8, len(batch)):
         if 12 <= position < 16:
@@ -72,7 +72,7 @@ def test_a_batch_cut_anywhere_is_corrupt(packing: Codec) -> None:
 @both_kernels
 @given(st.binary(max_size=200))
 @fixture_is_constant
-def test_garbage_is_an_error_of_ours_and_never_another(raw: bytes) -> None:
+def test_garbage_raises_a_typed_error_and_no_other(raw: bytes) -> None:
     if raw:
         with pytest.raises(QuorumlogError):
             decode_all(raw)
@@ -83,10 +83,10 @@ def test_garbage_is_an_error_of_ours_and_never_another(raw: bytes) -> None:
 @both_kernels
 @given(st.binary(max_size=200), CODECS, st.integers(-1, 30), st.integers(-1, 30))
 @fixture_is_constant
-def test_garbage_with_a_right_crc_is_records_or_an_error_of_ours(
+def test_garbage_with_a_valid_crc_is_records_or_raises_a_typed_error(
     raw: bytes, packing: Codec, count: int, last_delta: int
 ) -> None:
-    """What a hostile producer can do: a good header and CRC around anything."""
+    """A malicious producer can send arbitrary bytes with a valid header and CRC."""
     batch = bytearray(encode_batch(RECORDS, codec=packing)[:HEADER_SIZE] + compress(packing, raw))
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[23:27] = last_delta.to_bytes(4, "big", signed=True)
@@ -104,7 +104,7 @@ def test_garbage_with_a_right_crc_is_records_or_an_error_of_ours(
         records = decode_all(batch)
         columns = decode_arrow(batch, columns=tuple(COLUMNS))
     except QuorumlogError:
-        assert not is_valid, "what a log takes, a reader can read"
+        assert not is_valid, "a reader can read every accepted batch"
     else:
         columns.validate(full=True)
         assert columns.num_rows == len(records)

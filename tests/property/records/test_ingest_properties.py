@@ -1,4 +1,4 @@
-"""Whatever a producer sends: it is refused, or stored so that a reader gets what was sent."""
+"""Any batch of a producer is rejected, or stored so that readers get the sent records."""
 
 from contextlib import suppress
 from typing import Any
@@ -44,7 +44,7 @@ Appends = list[tuple[list[Record], Codec, int]]
 
 
 def encoded(parts: Appends) -> bytes:
-    """The batches of one append; the number is their producer's, -1 for none."""
+    """Return the batches of one append; the number is their producer's, -1 for none."""
     return b"".join(
         encode_batch(
             items,
@@ -66,7 +66,7 @@ def outcome(*arguments: Any, **options: Any) -> Any:
 
 
 @given(appends, kept_codecs, modes)
-def test_what_is_admitted_says_what_was_sent_in_the_topics_codec(
+def test_accepted_batches_have_the_sent_records_in_the_topics_codec(
     parts: Appends, kept: Codec | None, mode: ValidationMode
 ) -> None:
     given_batches = encoded(parts)
@@ -83,11 +83,11 @@ def test_what_is_admitted_says_what_was_sent_in_the_topics_codec(
             attributes=(before.attributes & ~7) | after.codec,
         )
     assert decode_all(admitted) == decode_all(given_batches)
-    assert admit(admitted, config, wall_ms=NOW) is admitted, "nothing is left to change"
+    assert admit(admitted, config, wall_ms=NOW) is admitted, "a second pass changes nothing"
 
 
 @given(appends, st.integers(0, 2**62))
-def test_the_logs_time_changes_times_and_nothing_else(parts: Appends, time: int) -> None:
+def test_log_append_time_changes_only_timestamps(parts: Appends, time: int) -> None:
     given_batches = encoded(parts)
     stamped = stamp(given_batches, timestamp_ms=time)
     assert len(stamped) == len(given_batches)
@@ -115,7 +115,7 @@ def test_the_limits_of_time_are_exact(
 
 
 @given(appends, kept_codecs, modes, st.integers(0, 200), st.integers(61, 900))
-def test_the_loop_does_what_a_lane_does_or_leaves_it_to_it(
+def test_the_loop_has_the_result_of_a_lane_or_defers_to_it(
     parts: Appends, kept: Codec | None, mode: ValidationMode, bytes_min: int, bytes_max: int
 ) -> None:
     config = LogConfig(
@@ -141,7 +141,7 @@ def test_the_loop_does_what_a_lane_does_or_leaves_it_to_it(
     st.integers(0, 255),
 )
 @settings(max_examples=300)
-def test_garbage_with_a_right_crc_is_refused_or_can_be_read(
+def test_garbage_with_a_valid_crc_is_rejected_or_can_be_read(
     raw: bytes,
     packing: Codec,
     kept: Codec | None,
@@ -150,8 +150,8 @@ def test_garbage_with_a_right_crc_is_refused_or_can_be_read(
     last_delta: int,
     attributes: int,
 ) -> None:
-    """What a hostile producer can do. The header mode looks into no compressed batch that stays
-    compressed as it is; that one its readers refuse."""
+    """A malicious producer can send it. The header mode does not inspect a compressed batch that
+    keeps its codec; its readers reject it."""
     batch = bytearray(encode_batch([Record(0, 5, b"k", b"v")])[:HEADER_SIZE])
     batch += compress(packing, raw)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")

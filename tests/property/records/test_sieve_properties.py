@@ -1,4 +1,4 @@
-"""What compaction needs of the codec: the compiled one against the one in plain Python."""
+"""The codec functions of compaction: the compiled ones compared with plain Python."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,7 +99,7 @@ def test_both_find_the_same_fault_in_a_malformed_body(
     mapped = outcome(lambda: compiled.map_body(body))
     assert mapped == outcome(lambda: plain.map_body(body))
     if isinstance(mapped, tuple):
-        assert compiled.keys.count == plain.keys.count == 0, "of a malformed body no key is noted"
+        assert compiled.keys.count == plain.keys.count == 0, "a malformed body adds no key"
     assert outcome(lambda: _codec.rebase_records(body, 300)) == outcome(
         lambda: _plain_clean.rebase_records(body, 300)
     )
@@ -125,14 +125,14 @@ def test_keys_are_hashed_by_siphash(content: bytes, key: bytes) -> None:
     assert _codec.siphash(key, content) == siphash_128(key, content)
 
 
-def test_siphash_gives_its_authors_numbers() -> None:
-    """The first of the vectors that come with the reference implementation."""
+def test_siphash_has_the_published_results() -> None:
+    """The first test vectors of the reference implementation."""
     assert _codec.siphash(SEED, b"").hex() == "a3817f04ba25a8e66df67214c7550293"
     assert _codec.siphash(SEED, b"\0").hex() == "da87c1d86b99af44347659119b22fc45"
 
 
 def siphash_128(key: bytes, content: bytes) -> bytes:
-    """SipHash-2-4 with 128 bits, from its description."""
+    """Return the SipHash-2-4 with 128 bits, by its description."""
     k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
     v = [
         k0 ^ 0x736F6D6570736575,

@@ -1,4 +1,5 @@
-"""The bulk reader of JSON returns what the reader of rows returns, whatever the neighbours are."""
+"""The bulk reader of JSON returns the values of the row reader, independent of neighbouring
+rows."""
 
 import json
 from typing import Any
@@ -75,7 +76,7 @@ _DUMPED = st.one_of(_OBJECTS, _OBJECTS, _OBJECTS, _ANY).map(json.dumps)
 
 @st.composite
 def _values(draw: st.DrawFn) -> bytes:
-    """A document, sometimes damaged."""
+    """Return a strategy for documents, some of them damaged."""
     text = draw(_DUMPED)
     match draw(st.integers(0, 9)):
         case 0:
@@ -115,7 +116,7 @@ def test_columns_equal_rows(values: list[bytes]) -> None:
     rows = [_by_row(decoder, value) for value in values]
     assert set(decoded.reasons) == {index for index, (_, is_bad) in enumerate(rows) if is_bad}
     assert decoded.array.equals(pa.concat_arrays([pa.nulls(0, KIND), *(row for row, _ in rows)]))
-    for value in values:  # alone, the bulk reader accepts nothing that the reader of rows refuses
+    for value in values:  # alone, the bulk reader accepts no value that the row reader rejects
         bulk = decoder._bulk(pa.array([value], pa.binary()))
         row, is_bad = _by_row(decoder, value)
         assert bulk is None or (not is_bad and bulk.equals(row)), value

@@ -1,4 +1,5 @@
-"""The ranges of random filters, with the filters left to Spark, give what all records give."""
+"""The ranges of random filters, with the filters left to Spark, select the same records as a full
+scan."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -76,7 +77,7 @@ def passes(each: Any, row: Row) -> bool:
 
 
 class Times:
-    """The look-up of times that a broker has: the first record at or after each."""
+    """The time lookup of a broker: the first record at or after each timestamp."""
 
     def __init__(self, logs: dict[TopicPartition, list[int]]) -> None:
         self._logs = logs

@@ -1,4 +1,4 @@
-"""Compaction against a dict: what a reader of a cleaned log ends up with."""
+"""Compaction compared with a dict: the final state that a reader of a cleaned log gets."""
 
 import tempfile
 from dataclasses import dataclass, field
@@ -52,19 +52,19 @@ class Kept:
     timestamp: int
     key: bytes | None
     value: bytes | None
-    producer: int  # of the transaction that it is in, -1 none
+    producer: int  # of its transaction; -1: none
     transaction: int = -1  # its first offset
 
 
 @dataclass
 class Model:
-    """Everything that was ever appended."""
+    """Everything that was appended."""
 
     shelf: Shelf
     records: dict[int, Kept] = field(default_factory=dict)
     ended: dict[tuple[int, int], MarkerType] = field(default_factory=dict)
     markers: dict[tuple[int, int], int] = field(default_factory=dict)
-    first_cleaned: dict[int, int] = field(default_factory=dict)  # tombstone: at which time
+    first_cleaned: dict[int, int] = field(default_factory=dict)  # times by tombstone
 
     def play(self, actions: list[tuple[Any, ...]]) -> None:
         for name, *arguments in actions:
@@ -137,7 +137,7 @@ class Model:
         return self.ended.get((record.producer, record.transaction)) is MarkerType.ABORT
 
     def check(self) -> None:
-        """A reader sees nothing else than was appended, in order, and every final state."""
+        """Check that a reader gets only appended records, in order, and every final state."""
         found = self.shelf.records()
         offsets = [record.offset for record in found]
         assert offsets == sorted(set(offsets))
@@ -175,7 +175,7 @@ class Model:
         }
 
     def check_tombstones(self, present: set[int]) -> None:
-        """A last tombstone is there for the retention time behind the first cleaning of it."""
+        """Check that a last tombstone stays for the retention time after its first cleaning."""
         for offset in self.newest_below(self.shelf.next_offset).values():
             if self.records[offset].value is not None:
                 continue
@@ -184,8 +184,8 @@ class Model:
                 assert offset in present
 
     def check_transactions(self, present: set[int]) -> None:
-        """As long as a record is there, so is the marker of its transaction, and the index of
-        aborted ones names it."""
+        """Check that as long as a record stays, so do the marker of its transaction and its entry
+        in the index of aborted ones."""
         bases = {header.base_offset for header in self.shelf.headers() if header.is_control}
         for offset in present:
             record = self.records[offset]
@@ -196,7 +196,7 @@ class Model:
                 assert transaction in {(e.producer_id, e.first_offset) for e in self.shelf.aborted}
 
     def check_cleaned(self) -> None:
-        """Below what was cleaned nothing is left that has a successor there."""
+        """Check that no record below the cleaned offset has a successor there."""
         end = self.shelf.first_dirty
         newest = self.newest_below(end)
         for record in self.shelf.records():
@@ -208,7 +208,7 @@ class Model:
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions=ACTIONS)
-def test_a_cleaned_log_ends_in_the_state_of_a_dict(actions: list[tuple[Any, ...]]) -> None:
+def test_a_cleaned_log_has_the_state_of_a_dict(actions: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = Model(Shelf(RealFiles(), folder))
         model.append([(b"z", b"1")], Codec.NONE, -1, False, 0)
@@ -218,7 +218,7 @@ def test_a_cleaned_log_ends_in_the_state_of_a_dict(actions: list[tuple[Any, ...]
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions=ACTIONS)
-def test_both_codecs_clean_alike(actions: list[tuple[Any, ...]]) -> None:
+def test_both_codecs_clean_equally(actions: list[tuple[Any, ...]]) -> None:
     contents = []
     for is_plain in (False, True):
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

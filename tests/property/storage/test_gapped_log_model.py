@@ -1,5 +1,5 @@
-"""A follower's compacted log against a dict: gaps in the offsets, deleted beginnings, rolls by
-size, by index and by the span of offsets, truncations into gaps, reopenings clean and unclean."""
+"""A follower's compacted log compared with a dict: gaps in the offsets, deleted beginnings, rolls
+by size, by index and by the span of offsets, truncations into gaps, clean and unclean reopens."""
 
 from dataclasses import dataclass
 
@@ -144,7 +144,7 @@ class GappedLog(RuleBasedStateMachine):
         self.flushed = self.end
 
     def _store_epochs(self) -> None:
-        """As a directory does before it stores a recovery point."""
+        """Store the epochs, as a directory does before it stores a recovery point."""
         if self.records:
             epochs = encode_epochs(self.log.epochs.entries())
             write_file(self.files, "/t-0/leader-epoch-checkpoint", epochs)
@@ -182,7 +182,7 @@ class GappedLog(RuleBasedStateMachine):
 
     @rule(start=st.integers(0, 10_000), max_bytes=st.integers(1, 900))
     def read(self, start: int, max_bytes: int) -> None:
-        """Read from somewhere; a gap is skipped, and whole batches come."""
+        """Read from any offset; gaps are skipped, and whole batches returned."""
         known = [o for o in self.records if o >= self.start]
         offset = known[start % len(known)] if known else self.start
         found = self.log.read(offset, max_bytes=max_bytes)
@@ -225,7 +225,7 @@ test_a_gapped_log_does_what_a_dict_does = pytest.mark.slow(GappedLog.TestCase)
 
 
 class PlantedDifference(GappedLog):
-    """Its dict forgets that a truncation cuts no batch in two."""
+    """A model that truncates within a batch."""
 
     @precondition(lambda self: self.records)
     @rule(back=st.integers(1, 12))

@@ -1,5 +1,5 @@
-"""The log against a list: appends, repeats, rolls, truncations, deleted records, removed segments,
-reopenings, lookups by offset and time."""
+"""The log compared with a list: appends, repeats, rolls, truncations, deleted records, removed
+segments, reopens, lookups by offset and time."""
 
 import tempfile
 from collections.abc import Callable
@@ -41,7 +41,7 @@ from quorumlog.storage.small_files import write_file
 from quorumlog.storage.truncation import find_truncation_point
 
 REMEMBERED = 5
-"""Batches of a producer that are known again when they are repeated."""
+"""Batches of a producer that are detected as repeats."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Kept:
     value: bytes
     timestamp: int
     epoch: int
-    batch: int  # number of its batch, which is cut as a whole
-    sequence: int = -1  # of the one producer that has an id; -1: of another one
+    batch: int  # number of its batch, which is truncated as a whole
+    sequence: int = -1  # of the producer with an id; -1: of another one
 
 
 def encoded(batch: list[Kept], *, base_offset: int = 0, leader_epoch: int = -1) -> bytes:
-    """Encode a batch as its producer sends it, or as a leader has it."""
+    """Encode a batch as a producer, or as a leader."""
     has_id = batch[0].sequence >= 0
     return encode_batch(
         [
@@ -78,14 +78,12 @@ class LogAgainstList(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self.files = RealFiles()
-        self.records: list[Kept] = []  # with those that were deleted
+        self.records: list[Kept] = []  # including deleted ones
         self.start = 0
-        self.is_epoch_known = (
-            True  # False: cut down to its start, so nothing need say of which it is
-        )
+        self.is_epoch_known = True  # False: truncated to its start, which has no epoch
         self.epoch = 0
         self.batches = 0
-        self.read_up_to = 0  # by the last reader in sequence
+        self.read_up_to = 0  # by the last sequential reader
         self.small_reads = 0
         self.config = LogConfig()
         self.log: Log
@@ -178,7 +176,8 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, REMEMBERED - 1))
     def repeat(self, place: int) -> None:
-        """The last batches of a producer are known again, whatever became of the log since."""
+        """The last batches of a producer are detected as repeats, independent of later changes of
+        the log."""
         numbers = sorted({kept.batch for kept in self.records if kept.sequence >= 0})
         if place >= len(numbers):
             return
@@ -201,7 +200,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def remove_segments(self, data: st.DataObject) -> None:
-        """As retention does."""
+        """Remove segments as retention does."""
         bases = self.log.segment_bases
         if len(bases) < 2:
             return
@@ -231,7 +230,7 @@ class LogAgainstList(RuleBasedStateMachine):
             cut = self.records[offset].batch
             left = [kept for kept in self.records if kept.batch < cut]
             if len(left) < self.start:
-                return  # its batch was acknowledged, and deleted in part
+                return  # its batch was acknowledged and partly deleted
             self.is_epoch_known = self.is_epoch_known and len(left) > self.start
             self.records = left
         log_truncation.truncate(self.log, self.files, offset)
@@ -243,7 +242,7 @@ class LogAgainstList(RuleBasedStateMachine):
             flush = self.log.flusher.begin(is_last=True)
             perform_flush(self.files, flush)
             self.log.flusher.complete(flush)
-        elif has_checkpoint or self.start:  # no start is stored without one
+        elif has_checkpoint or self.start:  # a start is stored only with a checkpoint
             self.flush()
             point = self.log.recovery_point
         if self.records and (is_clean or point):
@@ -252,7 +251,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self.log.close("reopened")
         self._open(is_clean=is_clean, recovery_point=point)
 
-    # --- questions -----------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     @precondition(lambda self: self.records)
     @rule(data=st.data(), max_bytes=st.integers(1, 3_000), min_one=st.booleans())
@@ -281,7 +280,7 @@ class LogAgainstList(RuleBasedStateMachine):
     @precondition(lambda self: self.records)
     @rule(data=st.data(), sizes=st.lists(st.integers(1, 1_000), min_size=1, max_size=6))
     def read_on(self, data: st.DataObject, sizes: list[int]) -> None:
-        """Read in sequence, small pieces without a search where that is possible."""
+        """Read sequentially, in small pieces, without a search where possible."""
         offset = data.draw(st.integers(self.start, len(self.records)))
         if self.start <= self.read_up_to <= len(self.records):
             offset = data.draw(st.sampled_from([self.read_up_to, offset]))
@@ -306,7 +305,7 @@ class LogAgainstList(RuleBasedStateMachine):
             offset = self.read_up_to = next_offset
 
     def _batch_ends(self) -> list[int]:
-        """Return the offset behind each batch."""
+        """Return the offset after each batch."""
         following = [*self.records[1:], None]
         return [
             offset + 1
@@ -343,7 +342,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def look_up_epoch(self, epoch: int) -> None:
         found = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
         epochs = [(offset, kept.epoch) for offset, kept in self._there()]
-        if not epochs and self.records:  # of what was deleted
+        if not epochs and self.records:  # of deleted records
             if not self.is_epoch_known:
                 return
             epochs = [(self.start, self.records[-1].epoch)]
@@ -357,10 +356,10 @@ class LogAgainstList(RuleBasedStateMachine):
             assert found == (floor, end)
 
     def _there(self) -> list[tuple[int, Kept]]:
-        """Return (offset, record) of what was not deleted."""
+        """Return (offset, record) of the records that are not deleted."""
         return [(o, kept) for o, kept in enumerate(self.records) if o >= self.start]
 
-    # --- always --------------------------------------------------------------------------------
+    # --- invariants ----------------------------------------------------------------------------
 
     @invariant()
     def has_the_same_ends(self) -> None:
@@ -443,7 +442,7 @@ def test_a_planted_difference_is_found(
     plant(monkeypatch)
     quick = settings(
         LogAgainstList.TestCase.settings,
-        max_examples=2_000,  # what is drawn hangs on what else is imported; the first find ends it
+        max_examples=2_000,  # examples depend on imports; the first failure ends the search
         phases=[Phase.generate],
         derandomize=True,
         report_multiple_bugs=False,

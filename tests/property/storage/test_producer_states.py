@@ -1,7 +1,7 @@
-"""`ProducerStates` against the obvious slow model: the whole history, looked through each time.
+"""`ProducerStates` compared with a slow, obvious model: a search of the whole history each time.
 
-Every rule does the same to both: writes that stay outstanding, complete or fail; markers; idle
-time; truncations and restarts, from a snapshot or from the log alone.
+Every rule does the same to both: writes that stay pending, complete or fail; markers; idle time;
+truncations and restarts, from a snapshot or from the log only.
 """
 
 from dataclasses import dataclass, field
@@ -51,13 +51,13 @@ class Entry:
 
 @dataclass
 class Model:
-    """What was written, and who was forgotten."""
+    """The written batches and the expired producers."""
 
     history: list[Entry] = field(default_factory=list)  # completed
     outstanding: list[Entry] = field(default_factory=list)
     age_ms: int = 0
     touched: dict[int, int] = field(default_factory=dict)  # producer -> age at its last write
-    forgotten: dict[int, int] = field(default_factory=dict)  # what lies below is not remembered
+    forgotten: dict[int, int] = field(default_factory=dict)  # batches below are not detected
 
     @property
     def end(self) -> int:
@@ -81,8 +81,8 @@ class Model:
 
     @staticmethod
     def current(entries: list[Entry]) -> list[Entry]:
-        """The last five batches since the epoch changed last. An older one may come back once the
-        producer was forgotten; a log that is read from its start has both."""
+        """Return the last five batches since the last change of the epoch. An older one may be
+        accepted again after the producer expired; a log that is read from its start has both."""
         epoch = entries[-1].epoch
         run = list(takewhile(lambda e: e.epoch == epoch, reversed(entries)))
         return [e for e in reversed(run) if e.kind is None][-5:]
@@ -94,7 +94,7 @@ class Model:
         return 0 if is_new_epoch else -1
 
     def verdict(self, new: Entry) -> object:
-        """None: it is taken; an error's class; an offset: it is there already; "wait"."""
+        """Return None if accepted, an error's class, the offset of a repeat, or "wait"."""
         entries = self.known(new.producer)
         if not entries:
             return None
@@ -122,7 +122,7 @@ class Model:
                 return InvalidProducerEpoch if is_open else self.history[-1].end + 1
         if new.epoch < epoch:
             return InvalidProducerEpoch
-        # As in Kafka, the epoch of the last marker counts: after an expiry it may be a lower one.
+        # As in Kafka, the epoch of the last marker counts: after an expiry it may be lower.
         last = [-1, *(e.coordinator for e in entries if e.kind is not None)][-1]
         return TransactionCoordinatorFenced if new.coordinator < last else None
 
@@ -138,7 +138,7 @@ class Model:
                 self.forgotten[producer] = self.history[-1].end + 1
 
     def aborted(self) -> list[tuple[int, int, int, int]]:
-        """(producer, first, last, last stable offset) of aborted transactions."""
+        """Return (producer, first, last, last stable offset) of aborted transactions."""
         found, opened = [], dict[int, int]()
         for entry in self.history:
             if entry.kind is None:
@@ -153,7 +153,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Saved:
-    """A snapshot, and what the model knew then beside the history."""
+    """A snapshot, and the state of the model at that time without the history."""
 
     content: bytes
     end: int
@@ -163,14 +163,14 @@ class Saved:
 
 
 class StatesAgainstHistory(RuleBasedStateMachine):
-    """The machine."""
+    """The producer states and the model, with rules for both."""
 
     def __init__(self) -> None:
         super().__init__()
         self.model = Model()
         self.states = ProducerStates(LIMITS, wall_ms=START_MS)
         self.now_ms = START_MS
-        self.changes: list[Changes] = []  # of outstanding writes
+        self.changes: list[Changes] = []  # of pending writes
         self.aborted: list[tuple[int, int, int, int]] = []
         self.saved: list[Saved] = []
 
@@ -263,7 +263,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
             self.complete_all()
 
     def _plan(self, new: Entry, origin: AppendOrigin) -> tuple[object, Changes | None]:
-        """Return the outcome in the words of `Model.verdict`, and the changes when it is taken."""
+        """Return the outcome in the terms of `Model.verdict`, and the changes if it is accepted."""
         try:
             if new.kind is not None:
                 identity = ProducerIdentity(new.producer, new.epoch)
@@ -373,7 +373,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
             start, model.age_ms = saved.end, saved.age_ms
             model.touched, model.forgotten = dict(saved.touched), dict(saved.forgotten)
         else:
-            self.saved = []  # their clock is another one
+            self.saved = []  # their timestamps are of another clock
         self.aborted = [one for one in self.aborted if one[2] < start]
         for entry in model.history:
             if entry.start < start:
@@ -386,7 +386,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
             ]
             model.touched[entry.producer] = model.age_ms
 
-    # --- what must hold ------------------------------------------------------------------------
+    # --- invariants ----------------------------------------------------------------------------
 
     @invariant()
     def the_same_is_known(self) -> None:

@@ -1,4 +1,4 @@
-"""The rules of staged commits in another form: one state for each attempt, and the answer to each
+"""The rules of staged commits in another form: one state for each attempt, and the response to each
 request. An error is its name. The model does not choose producer ids: it checks the choice."""
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from quorumlog.ids import ProducerIdentity
 
 Part: TypeAlias = tuple[str, int]
 Place: TypeAlias = tuple[Part, bytes]  # with the topic id
-Marker: TypeAlias = tuple[int, int, bool]  # producer id, epoch, commits
+Marker: TypeAlias = tuple[int, int, bool]  # (producer id, epoch, True for a commit)
 
 OPEN_MS: Final = 120_000
 ANSWER_MS: Final = 30_000
@@ -103,7 +103,7 @@ class StagedModel:
         topics: dict[str, bytes],
         given: ProducerIdentity | None,
     ) -> None:
-        """Take a request; `given` is the identity that the shard answered, if it is one."""
+        """Apply a request; `given` is the identity in the shard's response, if it has one."""
         if isinstance(request, BeginAttempt):
             answer = self.begin(request, now_ms, topics, given)
         elif isinstance(request, AddPartitions | VerifyPartitions):
@@ -143,7 +143,7 @@ class StagedModel:
             assert self.free.pop(given.producer_id) == given.producer_epoch, given
         else:
             assert given.producer_epoch == 0, given
-        assert given.producer_id not in self.attempts, "an id is held twice"
+        assert given.producer_id not in self.attempts, "an id has two attempts"
         known = self.names.setdefault(name, Name())
         if write > known.write:
             known.write, known.number = write, number
@@ -162,7 +162,7 @@ class StagedModel:
         return given
 
     def repeated(self, request: BeginAttempt, known: Name, now_ms: int) -> Any:
-        """The answer that needs no new attempt; `...`: there is none."""
+        """Return the response to a repeat, which needs no new attempt; `...`: no repeat."""
         name, number, write = request.transactional_id, request.number, request.write_id
         if number <= known.last:
             return self.batch(name) if number == known.last else TOO_OLD
@@ -236,7 +236,7 @@ class StagedModel:
     def commit(
         self, ticket: Ticket, request: CommitStage, now_ms: int, topics: dict[str, bytes]
     ) -> Any:
-        """`...`: the answer waits for the markers."""
+        """Return the response; `...`: it waits for the markers."""
         name, number, write = request.transactional_id, request.number, request.write_id
         known = self.names.get(name)
         if known is None:
@@ -267,7 +267,7 @@ class StagedModel:
     def winner(
         self, request: CommitStage, winner: CommittedAttempt, topics: dict[str, bytes]
     ) -> Attempt | None:
-        """The attempt that a commit names, if it can commit."""
+        """Return the attempt of a task in a commit if it can commit."""
         one = self.attempts.get(winner.producer.producer_id)
         expected = (request.transactional_id, request.number, request.write_id, winner.task)
         if one is None or (one.name, one.number, one.write, one.task) != expected:
@@ -376,7 +376,8 @@ class StagedModel:
         self.settle(one.name, now_ms)
 
     def forget_id(self, producer_id: int) -> None:
-        """The shard dropped an id: its epochs are used up, or the pool is full."""
+        """Apply the removal of an id by the shard: its epochs are exhausted, or the pool is
+        full."""
         assert self.free[producer_id] > LAST_EPOCH or len(self.free) > self.limit, producer_id
         del self.free[producer_id]
 
@@ -392,7 +393,7 @@ class StagedModel:
     # --- time -------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, topics: dict[str, bytes], forgotten: set[str]) -> None:
-        """Let time pass; `forgotten` are the names that the shard deleted."""
+        """Advance time; `forgotten` are the names that the shard deleted."""
         due = {
             name
             for name, known in self.names.items()
@@ -414,14 +415,15 @@ class StagedModel:
             if name in due and self.of(name) and (known.forget_ms or 0) <= now_ms:
                 known.forget_ms = None
         for name in forgotten:
-            assert name in due, f"{name} is forgotten too early"
-            assert not self.of(name), f"{name} is forgotten with attempts"
+            assert name in due, f"{name} is deleted too early"
+            assert not self.of(name), f"{name} is deleted with attempts"
             del self.names[name]
         left = {name for name in due & self.names.keys() if not self.of(name)}
         assert all((self.names[name].forget_ms or 0) > now_ms for name in left), left
 
     def loaded(self, now_ms: int, topics: dict[str, bytes]) -> None:
-        """A new leader has no acknowledgements and no waiting answers; live attempts restart."""
+        """Apply a change of leader: acknowledgements and pending responses are lost; live attempts
+        restart their timeout."""
         for known in self.names.values():
             known.waiting.clear()
             known.stage_ms = known.forget_ms = None

@@ -1,5 +1,5 @@
-"""The marker queue against a model: partitions with leaders, requests that are answered, fail or
-stay, and transactions that come, are repeated and dropped."""
+"""The marker queue compared with a model: partitions with leaders, requests that succeed, fail or
+stay pending, and transactions that are added, repeated and removed."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -92,7 +92,7 @@ class MarkerQueueMachine(RuleBasedStateMachine):
         self.requests: list[MarkerRequest] = []
         self.serial = 0
         self.left: dict[tuple[int, str], tuple[int, set[MarkerPartition]]] = {}
-        self.reports: dict[tuple[int, str], int] = {}  # of the model: to report, by producer id
+        self.reports: dict[tuple[int, str], int] = {}  # expected reports, by producer id
 
     @rule(
         coordinator=st.sampled_from(COORDINATORS),
@@ -203,7 +203,7 @@ class MarkerQueueMachine(RuleBasedStateMachine):
         assert self.queue.marker_count() == sum(len(left) for _, left in self.left.values())
 
     def teardown(self) -> None:
-        """Every transaction is reported once the partitions have leaders that answer."""
+        """Every transaction is reported once the partitions have leaders that respond."""
         for partition in PARTITIONS:
             if partition[0] in self.leaders.ids:
                 self.changed(self.leaders.elect(partition, 1))

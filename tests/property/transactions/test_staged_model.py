@@ -1,8 +1,8 @@
-"""Staged commits with drivers, tasks and coordinators that fail at any step: the property is that
-of the sink. Each number is decided once, its records are those of one write and of one attempt of
-each task, and nothing else ever becomes visible.
+"""Staged commits with drivers, tasks and coordinators that fail at any step, with the property of
+the sink: each number is decided once, its records are those of one write and of one attempt of each
+task, and no other record becomes visible.
 
-The log of a partition is a list per attempt: records that were appended, then the markers. A new
+The log of a partition is a list for each attempt: appended records, then the markers. A new
 coordinator loads the prefix of the log that was committed, compacted or not.
 """
 
@@ -47,7 +47,7 @@ IMAGE = image_of({"a": TopicId(b"a" * 16)})
 
 @dataclass(eq=False)
 class Task:
-    """A task attempt, as its executor has it."""
+    """A task attempt in the view of its executor."""
 
     number: int
     write: int
@@ -81,7 +81,7 @@ class PartitionLog:
         """Rule 4 of the markers of transaction.version 2."""
         producer_id, epoch = producer
         known = self.epochs.get(producer_id, -1)
-        if epoch <= known:  # a repeat, or refused: a later transaction is open
+        if epoch <= known:  # a repeat, or rejected: a later transaction is open
             return
         self.epochs[producer_id] = epoch
         task = self.open.pop(producer_id, None)
@@ -116,7 +116,7 @@ class StagedWorld(RuleBasedStateMachine):
         self.tickets = 0
         self.requests: dict[Ticket, TransactionRequest[Any]] = {}
         self.steps: list[StoredDecision] = []
-        self.released = 0  # decisions that are committed, with their replies and effects
+        self.released = 0  # committed decisions, with their replies and effects
         self.logs = {part: PartitionLog() for part in PARTITIONS}
         self.effects: list[WriteMarkers] = []
         self.late: list[WriteMarkers] = []  # of earlier coordinators
@@ -137,7 +137,7 @@ class StagedWorld(RuleBasedStateMachine):
         self.steps.append(StoredDecision(records, decision.effects, decision.replies))
 
     def ask(self, request: TransactionRequest[Any], *, is_stored: bool = True) -> Any:
-        """The outcome, or None for an error and for an answer that was lost: its caller died, and
+        """Return the outcome; None for an error and for a lost response: its caller crashed, and
         the records may be lost with the coordinator."""
         self.tickets += 1
         ticket = Ticket(self.tickets)
@@ -153,7 +153,7 @@ class StagedWorld(RuleBasedStateMachine):
         return None
 
     def release(self) -> None:
-        """Commit everything: deliver effects and replies."""
+        """Commit all decisions: deliver effects and replies."""
         for step in self.steps[self.released :]:
             self.effects += step.effects
             self.decided(step)
@@ -188,7 +188,7 @@ class StagedWorld(RuleBasedStateMachine):
 
     @rule(lost=st.integers(0, 2), is_compacted=st.booleans())
     def crash(self, lost: int, is_compacted: bool) -> None:
-        """A new leader. Only what was not released can be lost."""
+        """Elect a new leader. Only decisions that were not released may be lost."""
         del self.steps[max(self.released, len(self.steps) - lost) :]
         for step in self.steps[self.released :]:
             self.decided(step)
@@ -213,7 +213,7 @@ class StagedWorld(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 3))
     def plan(self, choice: int) -> None:
-        """A driver plans the next number, or, restarted, an earlier one again."""
+        """A driver plans the next number, or an earlier one after a restart."""
         newest = max(self.committed, default=-1)
         self.next_write += 1
         self.writes.append((max(0, newest + (0 if choice == 3 else 1)), self.next_write))
@@ -245,7 +245,7 @@ class StagedWorld(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 20), part=st.sampled_from(PARTITIONS), adds=st.booleans())
     def write(self, choice: int, part: tuple[str, int], adds: bool) -> None:
-        """Append one record, as the partition's leader allows it: after verification unless the
+        """Append one record as the partition's leader permits: after verification unless the
         transaction is open there."""
         task = self.some_task(choice)
         if task is None:
@@ -267,7 +267,7 @@ class StagedWorld(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 20))
     def seal(self, choice: int) -> None:
-        """The end of a task: nothing is written after that."""
+        """Seal the attempt of a task: no record is written afterwards."""
         task = self.some_task(choice)
         if task is None:
             return
@@ -301,7 +301,7 @@ class StagedWorld(RuleBasedStateMachine):
 
     @rule()
     def finish(self) -> None:
-        """The newest driver commits what it has."""
+        """The newest driver commits its sealed attempts."""
         self.commit(0, True, False, True)
 
     @rule(choice=st.integers(0, 20))
@@ -317,7 +317,7 @@ class StagedWorld(RuleBasedStateMachine):
         is_stored=st.booleans(),
     )
     def commit(self, choice: int, both: bool, is_careless: bool, is_stored: bool) -> None:
-        """A driver commits with sealed attempts of its tasks; a careless one with open ones."""
+        """A driver commits with sealed attempts of its tasks; an incorrect one with open ones."""
         if not self.writes:
             return
         number, write = self.writes[-1 if choice < 7 else -1 - choice % len(self.writes)]
@@ -368,7 +368,7 @@ class StagedWorld(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 50), only=st.one_of(st.none(), st.integers(0, 1)))
     def mark(self, choice: int, only: int | None) -> None:
-        """Write markers of some decision, and report them, perhaps some of them only."""
+        """Write markers of a decision, and report all or some of them."""
         if not self.effects:
             return
         effect = self.effects[choice % len(self.effects)]
@@ -379,7 +379,7 @@ class StagedWorld(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 50))
     def mark_late(self, choice: int) -> None:
-        """A marker that an earlier coordinator sent arrives, perhaps once more."""
+        """A marker of an earlier coordinator arrives, possibly a second time."""
         if self.late:
             effect = self.late[choice % len(self.late)]
             for each in effect.partitions:
@@ -399,8 +399,8 @@ class StagedWorld(RuleBasedStateMachine):
 
     @invariant()
     def only_winners_are_visible(self) -> None:
-        """1. A visible record is of a winner. 2. It is all that the winner wrote there. 3. No
-        record of a winner is aborted."""
+        """Check that 1. a visible record is of a winner, 2. it is everything that the winner wrote
+        there, 3. no record of a winner is aborted."""
         for part, log in self.logs.items():
             for task, count in log.visible:
                 write, attempts = self.committed[task.number]
@@ -412,7 +412,7 @@ class StagedWorld(RuleBasedStateMachine):
                 assert decided is None or task.attempt not in decided[1], task
 
     def teardown(self) -> None:
-        """4. After healing, every batch is whole, and no transaction hangs."""
+        """Check that 4. after recovery every batch is complete, and no transaction hangs."""
         for _ in range(4):
             self.now_ms += STAGE_MS
             self.take(self.shard.expire(self.now_ms, IMAGE))

@@ -1,8 +1,7 @@
-"""Requests of staged commits beside a small model of their rules: drivers and tasks of all times,
-whose requests arrive late, again and in any order, and coordinators that load the committed prefix
-of the log. Each answer and each marker is that of the model, and the promises of the protocol hold
-for what was released.
-"""
+"""Requests of staged commits compared with a small model of their rules: drivers and tasks of all
+ages, with requests that are delayed, repeated and reordered, and coordinators that load the
+committed prefix of the log. Each response and each marker is that of the model, and released
+responses satisfy the guarantees of the protocol."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -54,7 +53,7 @@ PARTS: list[Part] = [("a", 0), ("a", 1), ("b", 0)]
 CONFIG = TransactionConfig(staged_attempts_max=3)
 START_MS, STAGE_MS = 1_000_000, 2 * OPEN_MS
 WIRE_MAX = 40
-LATE, UNANSWERED, NOW = 0, 1, 2  # a request arrives later only; at once, without an answer yet
+LATE, UNANSWERED, NOW = 0, 1, 2  # a request arrives later only; at once, with a pending response
 WHEN = st.sampled_from((NOW, NOW, NOW, UNANSWERED, LATE))
 PARTS_SOME = st.sets(st.sampled_from(PARTS), min_size=1)
 
@@ -70,7 +69,7 @@ class Driver:
 
 @dataclass(eq=False)
 class Task:
-    """A task attempt, as its executor has it."""
+    """A task attempt in the view of its executor."""
 
     driver: Driver
     task: int
@@ -93,7 +92,7 @@ class Step:
 
 
 def value_of(reply: Reply) -> Any:
-    """An answer in the form of the model."""
+    """Return a response in the form of the model."""
     if isinstance(reply, Failed):
         return reply.error.name
     outcome = reply.outcome
@@ -128,7 +127,7 @@ class StagedRequests(RuleBasedStateMachine):
         self.drivers: list[Driver] = []
         self.tasks: list[Task] = []
         self.delivered: list[WriteMarkers] = []
-        # What was released:
+        # The released state:
         self.owners: dict[ProducerIdentity, tuple[str, int, int]] = {}
         self.added: dict[ProducerIdentity, set[Place]] = {}
         self.marked: dict[ProducerIdentity, set[Place]] = {}
@@ -147,7 +146,7 @@ class StagedRequests(RuleBasedStateMachine):
 
     @initialize(is_old=st.booleans())
     def start(self, is_old: bool) -> None:
-        """A pool with an id of some age."""
+        """Start with an id of random age in the pool."""
         if is_old:
             record = FreeProducerId(producer_id=self.draw(), producer_epoch=LAST_EPOCH - 1)
             self.model.free[record.producer_id] = record.producer_epoch
@@ -158,7 +157,7 @@ class StagedRequests(RuleBasedStateMachine):
     # --- the coordinator --------------------------------------------------------------------------
 
     def deliver(self, request: TransactionRequest[Any], *, is_stored: bool = True) -> None:
-        """Hand a request in, and compare the decision with the model's."""
+        """Deliver a request, and compare the decision with the model's."""
         self.tickets += 1
         ticket = Ticket(self.tickets)
         self.waiting[ticket] = request
@@ -210,7 +209,7 @@ class StagedRequests(RuleBasedStateMachine):
 
     @rule()
     def release(self) -> None:
-        """Commit everything: replies and effects leave the coordinator."""
+        """Commit all decisions: replies and effects leave the coordinator."""
         for step in self.steps[self.released :]:
             self.learn(step)
             for effect in step.effects:
@@ -223,7 +222,7 @@ class StagedRequests(RuleBasedStateMachine):
 
     @rule(lost=st.integers(0, 3), is_compacted=st.booleans())
     def crash(self, lost: int, is_compacted: bool) -> None:
-        """A new leader has everything that was committed, and perhaps some of the rest."""
+        """A new leader has everything that was committed, and possibly some of the rest."""
         del self.steps[max(self.released, len(self.steps) - lost) :]
         for step in self.steps[self.released :]:
             self.learn(step)
@@ -249,10 +248,10 @@ class StagedRequests(RuleBasedStateMachine):
         self.take(decision)
         self.release()
 
-    # --- the promises -----------------------------------------------------------------------------
+    # --- guarantees -------------------------------------------------------------------------------
 
     def learn(self, step: Step) -> None:
-        """A decision is in the log for ever."""
+        """Check that a decision is final."""
         request = step.request
         if isinstance(request, CommitStage) and step.decides:
             key = (request.transactional_id, request.number)
@@ -271,13 +270,13 @@ class StagedRequests(RuleBasedStateMachine):
                 self.forget_decisions(record.transactional_id, record.last_committed)
 
     def forget_decisions(self, name: str, last: int) -> None:
-        """An operator took numbers back, or an unnamed write is forgotten."""
+        """Remove numbers that an operator reset, and unnamed writes that expired."""
         kept = {key: each for key, each in self.decisions.items() if key[0] != name}
         kept |= {key: each for key, each in self.decisions.items() if key[1] < last}
         self.decisions = kept
 
     def see_effect(self, effect: WriteMarkers) -> None:
-        """An attempt commits exactly if a decision names it."""
+        """Check that an attempt commits exactly if a decision names it."""
         self.delivered.append(effect)
         producer_id, epoch = effect.producer
         producer = ProducerIdentity(producer_id, epoch - 1)
@@ -300,21 +299,23 @@ class StagedRequests(RuleBasedStateMachine):
             self.see_batch(request, outcome)
 
     def see_identity(self, request: BeginAttempt, producer: ProducerIdentity) -> None:
-        """An identity is of one attempt for ever, and earlier ones of its id have all markers."""
+        """Check that an identity has one attempt, and that earlier identities of its id have all
+        markers."""
         owner = (request.transactional_id, request.write_id, request.attempt)
         if self.owners.setdefault(producer, owner) != owner:
-            raise AssertionError(f"{producer} of {self.owners[producer]} is given to {owner}")
+            raise AssertionError(f"{producer} of {self.owners[producer]} is assigned to {owner}")
         for earlier, places in self.added.items():
             if earlier.producer_id == producer.producer_id and earlier < producer:
                 left = places - self.marked.get(earlier, set())
                 left = {place for place in left if place[1] == self.topics.ids.get(place[0][0])}
-                assert not left, f"{producer} is given while {earlier} has no marker in {left}"
+                assert not left, f"{producer} is assigned while {earlier} has no marker in {left}"
         if not any(one.producer == producer for one in self.tasks):
             driver = Driver(request.transactional_id, request.number, request.write_id)
             self.tasks.append(Task(driver, request.task, producer))
 
     def see_batch(self, request: TransactionRequest[Any], batch: CommittedBatch) -> None:
-        """A committed number has the write of its decision; a visible one has its markers."""
+        """Check that a committed number has the write of its decision, and a visible one its
+        markers."""
         assert isinstance(request, BeginAttempt | CommitStage | AbortStage)
         assert batch.number == request.number
         found = self.decisions.get((request.transactional_id, batch.number))
@@ -327,7 +328,7 @@ class StagedRequests(RuleBasedStateMachine):
             left = {place for place in left if place[1] == self.topics.ids.get(place[0][0])}
             assert not left, f"{batch} is not visible in {left}"
 
-    # --- the wire ---------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def send(self, request: TransactionRequest[Any], when: int) -> None:
         self.wire = [*self.wire[-WIRE_MAX:], request]
@@ -336,7 +337,7 @@ class StagedRequests(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, WIRE_MAX), is_stored=st.booleans())
     def arrive(self, choice: int, is_stored: bool) -> None:
-        """A request arrives late, or again."""
+        """A delayed or repeated request arrives."""
         if self.wire:
             self.deliver(self.wire[-1 - choice % len(self.wire)], is_stored=is_stored)
 
@@ -421,14 +422,14 @@ class StagedRequests(RuleBasedStateMachine):
 
     @rule(kind=st.integers(0, 9), first=PARTS_SOME, second=PARTS_SOME, is_sealed=st.booleans())
     def stage(self, kind: int, first: set[Part], second: set[Part], is_sealed: bool) -> None:
-        """A driver with its tasks."""
+        """Run a driver with its tasks."""
         self.plan(kind, 1)
         self.run(0, first, True)
         self.run(1, second, is_sealed)
 
     @rule(choice=st.integers(0, 20), is_careless=st.booleans(), when=WHEN)
     def commit(self, choice: int, is_careless: bool, when: int) -> None:
-        """A driver commits with the sealed attempts of its tasks; a careless one with any."""
+        """A driver commits with the sealed attempts of its tasks; an incorrect one with any."""
         driver = self.some_driver(choice)
         winners = {
             one.task: CommittedAttempt(task=one.task, producer=one.producer)
@@ -465,7 +466,7 @@ class StagedRequests(RuleBasedStateMachine):
 
     @rule(kind=st.integers(0, 19), name=st.sampled_from(NAMES), last=st.integers(-1, 3))
     def operate(self, kind: int, name: str, last: int) -> None:
-        """Mostly a description."""
+        """An operator describes, or sometimes changes, a name."""
         if kind == 0:
             self.deliver(ResetStage(transactional_id=name, last_committed=last))
         elif kind == 1:
@@ -479,7 +480,7 @@ class StagedRequests(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 30), keep=st.sets(st.integers(0, 2), max_size=2))
     def mark(self, choice: int, keep: set[int]) -> None:
-        """Markers are written and reported: those of any leader, old or new."""
+        """Markers of any leader, old or new, are written and reported."""
         if not self.delivered:
             return
         effect = self.delivered[-1 - choice % len(self.delivered)]
@@ -502,7 +503,7 @@ class StagedRequests(RuleBasedStateMachine):
         fails_over=st.booleans(),
     )
     def expire(self, passed_ms: int, fails_over: bool = False) -> None:
-        """Time passes; the next leader knows what expired by its records alone."""
+        """Time passes; the next leader has only the records of what expired."""
         self.now_ms += passed_ms
         decision = self.shard.expire(self.now_ms, self.image)
         forgotten = {
@@ -527,8 +528,8 @@ class StagedRequests(RuleBasedStateMachine):
 
     @invariant()
     def each_name_follows_from_the_one_before(self) -> None:
-        """A number and a write are never taken back, except by an operator, and the facts of a
-        committed number never change."""
+        """Check that a number and a write never decrease, except by an operator, and that the facts
+        of a committed number never change."""
         known: dict[str, StagedName] = {}
         for step in self.steps:
             for encoded in step.records:
@@ -554,7 +555,8 @@ class StagedRequests(RuleBasedStateMachine):
 
     @invariant()
     def the_attempts_agree(self) -> None:
-        """The shard and the model have the same attempts, with and without all markers."""
+        """Check that the shard and the model have the same attempts, with and without all
+        markers."""
         states = {"committing": "PrepareCommit", "aborting": "PrepareAbort"}
         expected = {
             f"{one.name}#{producer_id}": states.get(one.state, "Ongoing")
@@ -564,12 +566,12 @@ class StagedRequests(RuleBasedStateMachine):
         assert listed == expected
 
     def teardown(self) -> None:
-        """After healing no attempt is left, and no commit waits."""
+        """After recovery no attempt is left, and no commit is pending."""
         self.release()
         for _ in range(4):
             self.expire(STAGE_MS)
             self.release()
-            for choice in reversed(range(len(self.delivered))):  # late ones first
+            for choice in reversed(range(len(self.delivered))):  # delayed ones first
                 self.mark(choice, set())
         assert self.shard.open_count == 0
         assert not any(known.waiting for known in self.model.names.values())

@@ -1,5 +1,5 @@
-"""The transaction shard beside a small model of its own rules, with crashes: a new leader loads the
-prefix of the log that was committed, and requests of all earlier producers still arrive."""
+"""The transaction shard compared with a small model of its rules, with crashes: a new leader loads
+the committed prefix of the log, and requests of all earlier producers still arrive."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -82,7 +82,7 @@ def name_of(record: TransactionRecord) -> str:
 
 
 class TransactionWorld(RuleBasedStateMachine):
-    """Two transactional ids, their producers of all times, two topics, and a log."""
+    """Two transactional ids, their producers of all ages, two topics, and a log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class TransactionWorld(RuleBasedStateMachine):
         epoch=st.sampled_from([0, LAST_EPOCH - 2, LAST_EPOCH - 1, LAST_EPOCH]), level=st.booleans()
     )
     def start(self, epoch: int, level: bool) -> None:
-        """A transactional id of some age."""
+        """Start with a transactional id of random age."""
         self.level = 2 if level else 1
         record = TransactionMetadata(
             transactional_id="t",
@@ -160,7 +160,7 @@ class TransactionWorld(RuleBasedStateMachine):
             self.seen.append(identity)
 
     def ask(self, request: TransactionRequest[Any], expected: Any) -> None:
-        """Compare the answer, or the name of the error, with that of the model."""
+        """Compare the response, or the name of the error, with that of the model."""
         self.tickets += 1
         decision = self.shard.handle(Ticket(self.tickets), request, self.image, self.now_ms)
         [reply] = decision.replies
@@ -177,7 +177,7 @@ class TransactionWorld(RuleBasedStateMachine):
     identities = st.integers(0, 30)
 
     def identity(self, name: str, choice: int) -> Identity:
-        """The current identity of the name mostly, an older one else."""
+        """Return mostly the current identity of the name, sometimes an older one."""
         model = self.models.get(name)
         if model is not None and choice < 18:
             return model.now
@@ -271,7 +271,7 @@ class TransactionWorld(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 50), keep=st.sets(st.integers(0, 2)))
     def mark(self, choice: int, keep: set[int]) -> None:
-        """Report markers of some decision, mostly of the newest."""
+        """Report markers of a decision, mostly of the newest."""
         if not self.delivered:
             return
         effect = self.delivered[-1 if choice < 35 else -1 - choice % len(self.delivered)]
@@ -339,7 +339,7 @@ class TransactionWorld(RuleBasedStateMachine):
 
     @rule(lost=st.integers(0, 3))
     def crash(self, lost: int) -> None:
-        """A new leader has everything that was committed, and perhaps some of the rest."""
+        """A new leader has everything that was committed, and possibly some of the rest."""
         end = max(self.committed, len(self.steps) - lost)
         del self.steps[end:]
         self.models = deepcopy(self.steps[-1].models)
@@ -353,8 +353,8 @@ class TransactionWorld(RuleBasedStateMachine):
 
     @invariant()
     def each_state_follows_from_the_one_before(self) -> None:
-        """1. A decision is never taken back, and an id without one is never completed. 2. The
-        identity of a name never goes back. 3. A marker of version 2 has one outcome for ever."""
+        """Check that 1. a decision is final, and an id without one is never completed, 2. the
+        identity of a name never decreases, 3. a marker of version 2 has one outcome."""
         states: dict[str, TransactionState | None] = {}
         identities: dict[str, Identity] = {}
         outcomes: dict[Identity, bool] = {}
@@ -384,7 +384,7 @@ class TransactionWorld(RuleBasedStateMachine):
 
     @invariant()
     def the_phases_agree(self) -> None:
-        """4. The shard and the model have the same open and decided transactions."""
+        """Check that 4. the shard and the model have the same open and decided transactions."""
         listed = {each.transactional_id: each.state for each in self.shard.listings()}
         assert listed.keys() == self.models.keys()
         for name, state in listed.items():

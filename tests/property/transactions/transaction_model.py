@@ -1,6 +1,6 @@
 """The rules of one transactional id in another form: identities as pairs, phases as words.
 
-It answers a request with an identity, with a list of errors, or with the name of an error.
+The response to a request is an identity, a list of errors, or the name of an error.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class TransactionModel:
 
     now: Identity  # of the open transaction, or of the next one
     phase: str = "idle"  # idle, open, deciding
-    outcome: bool | None = None  # of the last transaction: True: commit; None: there is none
+    outcome: bool | None = None  # of the last transaction: True: commit; None: no transaction yet
     repeats_end: Identity | None = None  # EndTxn version 5 of this identity is a repetition
     repeats_init: Identity | None = None  # InitProducerId of this identity is a repetition
     markers: Identity | None = None
@@ -42,7 +42,7 @@ class TransactionModel:
         return FENCED if producer[0] in mine else MAPPING
 
     def bump(self, next_id: int) -> Identity:
-        """The identity after the present one; `next_id` is a new producer id."""
+        """Return the identity after the current one; `next_id` is a new producer id."""
         producer_id, epoch = self.now
         return (producer_id, epoch + 1) if epoch < LAST_EPOCH else (next_id, 0)
 
@@ -183,7 +183,7 @@ class TransactionModel:
             self.phase = "deciding" if self.left else "idle"
 
     def loaded(self, topics: dict[str, bytes]) -> None:
-        """A new leader has names only, and no acknowledgements."""
+        """Apply a change of leader: only names are left, and no acknowledgements."""
         self.parts = {part: topics.get(part[0]) for part in self.parts}
         if self.phase == "deciding":
             assert self.outcome is not None
