@@ -1,4 +1,4 @@
-"""Every transcript prints today what it says; and the runner can tell when it does not."""
+"""Every transcript equals the current output, and the runner reports differences."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ README = (FOLDER.parent / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)
-def test_the_transcript_is_what_happens(path: Path) -> None:
+def test_the_transcript_equals_the_output(path: Path) -> None:
     text = difference(path)
     assert not text, f"\n{text}"
 
@@ -38,7 +38,7 @@ def test_a_wrong_line_is_a_readable_difference(tmp_path: Path) -> None:
     assert [line for line in text.splitlines() if line.startswith(("- ", "-1"))]
 
 
-def test_a_missing_answer_and_one_too_many_are_differences(tmp_path: Path) -> None:
+def test_missing_and_superfluous_lines_are_differences(tmp_path: Path) -> None:
     path = tmp_path / "lone.txt"
     for text in ("> nodes 1\n> state\n", "> nodes 1\n> heal\n1: heals\n"):
         path.write_text(text)
@@ -46,7 +46,7 @@ def test_a_missing_answer_and_one_too_many_are_differences(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_nothing_is_rewritten_unasked(tmp_path: Path) -> None:
+def test_only_the_option_rewrites_a_transcript(tmp_path: Path) -> None:
     path = tmp_path / "lone.txt"
     path.write_text("# who?\n> nodes 1\n> state\n\n")
     before = path.read_text()

@@ -1,7 +1,7 @@
-"""How a transcript says what happened: messages, writes, events and states in one line each.
+"""The text of a transcript: messages, writes, events and states in one line each.
 
-An offset with its epoch is written `7@2`: offset 7, where something of epoch 2 ends. A node whose
-disk was wiped has a prime for each time: `3'`.
+An offset with its epoch is written `7@2`: offset 7, the end of an entry of epoch 2. A node with a
+wiped disk has a prime for each wipe: `3'`.
 """
 
 from typing import Final, TypeAlias
@@ -36,12 +36,12 @@ from quorumlog.raftlog.voters import Voter, VoterSet
 
 
 def name(of: Voter | None) -> str:
-    """A node and which of its disks."""
+    """Return the name of a node, with primes for its disk."""
     return "nobody" if of is None else f"{of.node_id}{chr(39) * of.directory_id[-1]}"
 
 
 def names(of: VoterSet) -> str:
-    """Who votes."""
+    """Return the names of the voters."""
     return " ".join(name(each) for each in of) or "unknown"
 
 
@@ -54,12 +54,12 @@ def snapshot_name(snapshot: SnapshotId) -> str:
 
 
 def short(value: str) -> str:
-    """A value as it is, or how it begins."""
+    """Return a value, abbreviated if it is long."""
     return value if len(value) <= 16 else f"{value[:4]}..({len(value)} bytes)"
 
 
 def entry_text(entry: Entry) -> str:
-    """`5@2 abc`: the offset at which the entry begins, its epoch, what it holds."""
+    """Return `5@2 abc`: the base offset of the entry, its epoch and its content."""
     match entry.kind:
         case EntryKind.LEADER_CHANGE:
             what = "(leader)"
@@ -106,7 +106,7 @@ KINDS: Final = frozenset((*KIND_OF.values(), "pre-vote", "pre-vote-answer", "com
 
 
 def kind_of(message: Message) -> str:
-    """The word by which commands name a kind of message."""
+    """Return the word of the commands for a kind of message."""
     word = KIND_OF[type(message)]
     match message:
         case VoteRequest(pre_vote=True) | VoteResponse(pre_vote=True):
@@ -118,7 +118,7 @@ def kind_of(message: Message) -> str:
 
 
 def message_text(message: Message) -> str:
-    """What a message says; its sender and receiver are told before."""
+    """Return the content of a message without its sender and receiver."""
     said = _asked(message) if isinstance(message, Request) else _answered(message)
     return f"{kind_of(message)} epoch {message.epoch}{said}"
 
@@ -169,7 +169,7 @@ def _received(received: Offset | None, durable: Offset | None) -> str:
 
 
 def happening_text(what: object) -> str:
-    """An event, a write that began, a commit, or an answer to a read."""
+    """Return the text of an event, a started write, a commit, or a completed read."""
     match what:
         case RoleChanged():
             return f"{what.role} in epoch {what.epoch} ({what.reason.replace('_', ' ')})"
@@ -192,7 +192,7 @@ def happening_text(what: object) -> str:
 
 
 def write_text(ready: Ready) -> str:
-    """What has to become durable, in order; and who waits for it."""
+    """Return the parts of a pending write in order, and the requests that wait for it."""
     parts = []
     if ready.hard_state is not None:
         parts.append(f"epoch {ready.hard_state.epoch} vote {name(ready.hard_state.vote)}")

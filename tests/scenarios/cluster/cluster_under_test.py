@@ -1,4 +1,4 @@
-"""A cluster of whole nodes for one test, and what a test of bad input asks of it."""
+"""A simulated cluster for one test, with helpers for tests of invalid requests."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def plan(
     min_isr: int = 2,
     flush_policy: str = "replicated",
 ) -> TopicPlan:
-    """The topic of a test."""
+    """Return the plan of a test's topic."""
     return TopicPlan(
         name="t",
         partitions=partitions,
@@ -48,8 +48,8 @@ def started(
     seed: int = 1,
     **settings: Any,
 ) -> Iterator[ScriptedCluster]:
-    """Three controllers and some brokers, or three nodes that are both, with one topic, started.
-    `settings` are those of every node."""
+    """Start three controllers and some brokers, or three nodes with both roles, with one topic.
+    `settings` apply to every node."""
     with SimWorld(seed) as world:
         stage = ScriptedCluster(
             world, options_of(topic or plan(), brokers=brokers, is_combined=is_combined)
@@ -61,7 +61,7 @@ def started(
 
 
 def asked(stage: ScriptedCluster, call: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
-    """Have the admin client do something, and return what it says."""
+    """Run a call of the admin client; return its result."""
 
     async def ask(runtime: Runtime) -> T:
         return await call(stage.client().admin)
@@ -72,18 +72,18 @@ def asked(stage: ScriptedCluster, call: Callable[[AsyncAdmin], Awaitable[T]]) ->
 def refused(
     stage: ScriptedCluster, call: Callable[[AsyncAdmin], Awaitable[object]], kind: type[E]
 ) -> str:
-    """Have the admin client ask for something that is refused, and return what it is told."""
+    """Run a call of the admin client that is rejected; return the error message."""
     with pytest.raises(kind) as caught:
         asked(stage, call)
     return caught.value.message
 
 
 def in_sync(stage: ScriptedCluster, node: ClusterNode, place: Place = PLACE) -> bool:
-    """Whether a node is in a partition's ISR."""
+    """Return True if a node is in a partition's ISR."""
     return node.node_id in stage.partition(place).isr
 
 
 def is_fenced(stage: ScriptedCluster, node: ClusterNode) -> bool:
-    """Whether the controller has shut a broker out."""
+    """Return True if the controller has fenced a broker."""
     broker = stage.cluster.newest_image.broker(node.node_id)
     return broker is not None and broker.fenced

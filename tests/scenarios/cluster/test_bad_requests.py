@@ -1,4 +1,5 @@
-"""What a cluster is asked for in vain: typed errors that say what to do, nothing half done."""
+"""Invalid requests to a cluster fail with typed errors that name the remedy, and have no partial
+effect."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -34,11 +35,11 @@ pytestmark = pytest.mark.slow
 
 
 def names(stage: ScriptedCluster) -> list[str]:
-    """The topics that there are."""
+    """Return the names of all topics."""
     return [topic.name for topic in asked(stage, lambda admin: admin.list_topics())]
 
 
-# --- how many replicas ------------------------------------------------------------------------
+# --- replication factor ----------------------------------------------------------------------
 
 
 def test_more_replicas_than_brokers_are_refused_and_no_topic_is_left() -> None:
@@ -81,10 +82,10 @@ def test_a_broker_that_is_down_does_not_count_until_it_is_back() -> None:
         stage.produce(("u", 0), 1)
 
 
-# --- how many of them in sync -----------------------------------------------------------------
+# --- min.insync.replicas ---------------------------------------------------------------------
 
 
-def test_a_min_isr_above_the_replicas_is_refused_at_both_doors() -> None:
+def test_a_min_isr_above_the_replicas_is_refused_by_both_requests() -> None:
     with started() as stage:
         four = {"min.insync.replicas": "4"}
         for error in (
@@ -100,7 +101,7 @@ def test_a_min_isr_above_the_replicas_is_refused_at_both_doors() -> None:
 
 
 def test_a_partition_with_fewer_replicas_than_its_min_isr_needs_all_of_them_and_no_more() -> None:
-    """They were taken away later, by a reassignment."""
+    """A reassignment removed replicas after the config was set."""
     with started(plan(min_isr=3)) as stage:
         stage.produce(PLACE, 3)
         outcomes = asked(stage, lambda a: a.reassign_partitions({PLACE: (1, 2)}))
@@ -117,7 +118,7 @@ def test_a_partition_with_fewer_replicas_than_its_min_isr_needs_all_of_them_and_
         assert len(stage.finish()[PLACE]) == 6
 
 
-def test_under_the_min_isr_writes_with_all_are_refused_and_go_on_once_it_is_met() -> None:
+def test_writes_with_all_are_refused_below_the_min_isr_and_continue_once_it_is_met() -> None:
     with started(plan(min_isr=3)) as stage:
         stage.produce(PLACE, 2)
         down = stage.followers(PLACE)[0]
@@ -184,7 +185,7 @@ BAD_CLUSTER_CONFIGS: Final[tuple[tuple[str, str, str], ...]] = (
 )
 
 
-def test_a_bad_config_of_the_cluster_is_refused_with_what_it_takes() -> None:
+def test_a_bad_config_of_the_cluster_is_refused_with_the_valid_values() -> None:
     with started() as stage:
         for name, value, words in BAD_CLUSTER_CONFIGS:
             mixed = {"leader.imbalance.per.broker.percentage": "11", name: value}
@@ -199,7 +200,7 @@ def _altering_all(configs: dict[str, str]) -> Callable[[AsyncAdmin], Awaitable[o
     return lambda admin: admin.alter_cluster_configs(configs)
 
 
-# --- moves ------------------------------------------------------------------------------------
+# --- reassignments ---------------------------------------------------------------------------
 
 
 def test_a_move_to_no_broker_is_refused_and_stops_no_other() -> None:
@@ -219,7 +220,7 @@ def test_a_move_to_no_broker_is_refused_and_stops_no_other() -> None:
 
 
 def test_a_move_twice_to_one_broker_or_to_none_is_refused() -> None:
-    """Our client sees it; what another one sends the broker refuses."""
+    """The quorumlog client detects it; the broker rejects it from other clients."""
     with started() as stage:
         before = stage.partition(PLACE)
         for target in ((1, 1), ()):
@@ -236,7 +237,7 @@ def _moving(target: tuple[int, ...]) -> Callable[[AsyncAdmin], Awaitable[object]
 
 
 async def _move_raw(stage: ScriptedCluster, target: tuple[int, ...], runtime: Runtime) -> None:
-    """Send what our client would not; raises what is said of the partition."""
+    """Send a request that the quorumlog client rejects. Raise the error of the partition."""
     part = pb.PartitionReassignment(topic="t", partition=0)
     part.target.CopyFrom(pb.ReplicaAssignment(replicas=target))
     channel = runtime.network.channel(stage.cluster.brokers[0].config.grpc_listener)
@@ -247,7 +248,7 @@ async def _move_raw(stage: ScriptedCluster, target: tuple[int, ...], runtime: Ru
     raise decode_error(answer.results[0].error)
 
 
-def test_a_move_of_what_is_not_there_is_refused_by_name() -> None:
+def test_a_move_of_an_unknown_partition_is_refused_by_name() -> None:
     with started() as stage:
         outcomes = asked(
             stage, lambda a: a.reassign_partitions({("t", 7): (1, 2), ("nothing", 0): (1, 2)})
@@ -258,7 +259,7 @@ def test_a_move_of_what_is_not_there_is_refused_by_name() -> None:
         assert "nothing" in str(outcomes[1].error)
 
 
-def test_a_move_to_a_dead_broker_waits_takes_writes_meanwhile_and_can_be_called_off() -> None:
+def test_a_move_to_a_dead_broker_waits_accepts_writes_and_can_be_cancelled() -> None:
     with started(plan(replication=2, min_isr=2), brokers=4) as stage:
         stage.produce(PLACE, 2)
         before = set(stage.partition(PLACE).replicas)

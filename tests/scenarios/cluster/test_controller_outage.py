@@ -1,7 +1,8 @@
-"""Controllers gone, all or most of them: what was led is served on, and everything converges after.
+"""All or most controllers are unavailable: partitions with a leader stay available, and the cluster
+converges afterwards.
 
-Whoever leads cannot know whether it was replaced meanwhile. So once its session has lapsed it
-acknowledges only what every member of the maximal ISR has: acks=all.
+A leader without controllers may have been replaced. So once its session has expired it acknowledges
+only records that every member of the maximal ISR has: acks=all.
 """
 
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from quorumlog.errors import NotLeaderOrFollower, QuorumlogError
 pytestmark = pytest.mark.slow
 
 OUTAGE_MS: Final = 30_000
-LAPSE_MS: Final = 4_000  # of a session, with some room
+LAPSE_MS: Final = 4_000  # until a session has expired, with a margin
 
 
 def without(stage: ScriptedCluster, how: str, nodes: list[ClusterNode]) -> Callable[[], None]:
-    """Take controllers away; returns what brings them back."""
+    """Take controllers away; return the function that restores them."""
     for node in nodes:
         match how:
             case "killed":
@@ -41,14 +42,14 @@ def without(stage: ScriptedCluster, how: str, nodes: list[ClusterNode]) -> Calla
 
 
 async def send(stage: ScriptedCluster, acks: str, *, timeout_ms: int = 1_500) -> None:
-    """Have one record acknowledged, or raise what the last attempt was refused with."""
+    """Send one record and wait for its acknowledgement. Raise the error of the last attempt."""
     producer = stage.client().producer(acks=acks, linger_ms=0, delivery_timeout_ms=timeout_ms)
     async with producer:
         await producer.send_and_wait("t", f"{acks} by the way".encode(), partition=0)
 
 
 def refusal(stage: ScriptedCluster, acks: str) -> QuorumlogError:
-    """Send one record that is refused, and return why."""
+    """Send one record that is rejected; return the error."""
     with pytest.raises(QuorumlogError) as caught:
         stage.do(lambda runtime: send(stage, acks))
     error = caught.value
@@ -71,19 +72,19 @@ def test_all_controllers_gone_for_30_seconds_stop_no_write_with_all_and_no_read(
         bring_back()
         stage.until(lambda: len(stage.partition(PLACE).isr) == 3, "all are in sync")
         written += stage.produce(PLACE, 2)
-        assert stage.partition(PLACE).leader == before.leader, "nobody was given up"
+        assert stage.partition(PLACE).leader == before.leader, "the leader changed"
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
 @pytest.mark.parametrize("acks", ["leader", "none"])
-def test_a_lapsed_leader_acknowledges_nothing_that_it_alone_has(acks: str) -> None:
+def test_an_expired_leader_acknowledges_no_record_that_only_it_has(acks: str) -> None:
     with started() as stage:
         stage.do(lambda runtime: send(stage, acks))
         bring_back = without(stage, "killed", stage.cluster.controllers)
         stage.run(LAPSE_MS)
         stored = stage.read(PLACE)
         if acks == "none":
-            stage.do(lambda runtime: send(stage, acks))  # which is told nothing, whatever happens
+            stage.do(lambda runtime: send(stage, acks))  # without an acknowledgement in any case
         else:
             error = refusal(stage, acks)
             assert isinstance(error, NotLeaderOrFollower), repr(error)
@@ -94,12 +95,14 @@ def test_a_lapsed_leader_acknowledges_nothing_that_it_alone_has(acks: str) -> No
         stage.until(lambda: len(stage.partition(PLACE).isr) == 3, "all are in sync")
         stage.run(2_000)
         stage.do(lambda runtime: send(stage, acks))
-        stage.notes.is_clean = False  # what was sent by the way is in no history
+        stage.notes.is_clean = False  # the history lacks these records
         assert len(stage.finish()[PLACE]) == 2
 
 
 @pytest.mark.parametrize("acks", ["leader", "none"])
-def test_a_lapsed_leader_that_may_acknowledges_what_it_alone_has(acks: str) -> None:
+def test_an_expired_leader_with_permission_acknowledges_a_record_that_only_it_has(
+    acks: str,
+) -> None:
     with started(lapsed_leader_accepts_acks_one=True) as stage:
         bring_back = without(stage, "killed", stage.cluster.controllers)
         stage.run(LAPSE_MS)
@@ -108,12 +111,13 @@ def test_a_lapsed_leader_that_may_acknowledges_what_it_alone_has(acks: str) -> N
         stage.run(1_000)
         assert len(stage.read(PLACE)) == 3
         bring_back()
-        stage.notes.is_clean = False  # what was sent by the way is in no history
+        stage.notes.is_clean = False  # the history lacks these records
         assert len(stage.finish()[PLACE]) == 3
 
 
-def test_a_follower_lost_while_no_controller_lives_stops_writes_until_one_is_back() -> None:
-    """Nobody can take it out of the ISR: what waits for it is told so, and nothing is lost."""
+def test_a_follower_lost_without_controllers_stops_writes_until_one_is_back() -> None:
+    """No controller can remove the follower from the ISR: pending writes fail with an error, and no
+    acknowledged record is lost."""
     with started() as stage:
         stage.produce(PLACE, 3)
         bring_back = without(stage, "killed", stage.cluster.controllers)
@@ -126,18 +130,18 @@ def test_a_follower_lost_while_no_controller_lives_stops_writes_until_one_is_bac
         writing = stage.begin_to_produce(PLACE, 2)
         stage.run(5_000)
         assert not writing.done()
-        assert len(stage.read(PLACE)) == 3, "what is not committed is not read"
+        assert len(stage.read(PLACE)) == 3, "an uncommitted record was read"
         bring_back()
         stage.until(writing.done, "the others go on without it")
         writing.result()
         assert not in_sync(stage, lost)
         stage.bring_up(lost)
-        stage.notes.is_clean = False  # the one that was given up may be there
+        stage.notes.is_clean = False  # the record of a failed write may be stored
         assert len(stage.finish()[PLACE]) in (5, 6)
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped", "cut off"])
-def test_a_minority_of_the_controllers_changes_nothing_and_says_so(how: str) -> None:
+def test_a_minority_of_the_controllers_changes_nothing_and_returns_an_error(how: str) -> None:
     with started() as stage:
         written = stage.produce(PLACE, 3)
         active = stage.cluster.leader()
@@ -160,8 +164,8 @@ def test_a_minority_of_the_controllers_changes_nothing_and_says_so(how: str) -> 
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped", "cut off"])
-def test_one_controller_of_three_is_not_missed(how: str) -> None:
-    """Also by who has just asked it for something, and waits."""
+def test_the_loss_of_one_controller_of_three_interrupts_no_request(how: str) -> None:
+    """Neither does a client with a pending request to that controller."""
     with started() as stage:
         active = stage.cluster.leader()
         assert active is not None
@@ -178,8 +182,8 @@ def test_one_controller_of_three_is_not_missed(how: str) -> None:
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
-def test_a_producer_may_begin_while_no_controller_lives() -> None:
-    """Its id comes from a block that its broker has."""
+def test_a_producer_can_start_without_controllers() -> None:
+    """Its id comes from a block of its broker."""
     with started() as stage:
         stage.run(2_000)
         bring_back = without(stage, "killed", stage.cluster.controllers)

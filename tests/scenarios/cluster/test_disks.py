@@ -1,5 +1,5 @@
-"""Disks that come back empty, are full, or fail: the one is given up with a reason, the rest goes
-on, and nothing acknowledged is lost."""
+"""Disks that come back empty, are full, or fail: the affected replica stops with a reason, the
+others continue, and no acknowledged record is lost."""
 
 import errno
 from typing import Final
@@ -19,24 +19,24 @@ from tests.simulation.cluster.scripted import ScriptedCluster
 
 pytestmark = pytest.mark.slow
 
-ROOM: Final = 400  # bytes left on a disk that is about to be full
+ROOM: Final = 400  # bytes left on an almost full disk
 
 
 def fill(node: ClusterNode) -> None:
-    """Leave next to no room on a node's disk."""
+    """Leave almost no free space on a node's disk."""
     disk = node.sim.device.disk
     disk.capacity_bytes = disk.used_bytes() + ROOM
 
 
 def spoil(stage: ScriptedCluster, node: ClusterNode, operation: str) -> None:
-    """Have every operation of a kind on a node's partitions fail from now on."""
+    """Make every operation of a kind on a node's partitions fail."""
     stage.cluster.note_damage(node)
     node.excuse = "sync"
     node.sim.device.fail(operation, errno.EIO, path_part=f"{DATA}/t-", times=1 << 30)
 
 
 def repair(stage: ScriptedCluster, node: ClusterNode) -> None:
-    """Give a node another disk, as its old one is not to be trusted."""
+    """Replace the disk of a node."""
     node.sim.device.faults.clear()
     if node.sim.alive:
         stage.take_down(node)
@@ -49,10 +49,10 @@ def repair(stage: ScriptedCluster, node: ClusterNode) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_leader_that_is_back_at_once_with_an_empty_disk_leads_nothing_and_is_refilled(
+def test_a_leader_that_restarts_at_once_with_an_empty_disk_leads_no_partition_and_is_refilled(
     seed: int,
 ) -> None:
-    """It comes back before anybody has missed it, under a new directory id."""
+    """It restarts before its session expires, under a new directory id."""
     with started(seed=seed, broker_session_timeout_ms=20_000) as stage:
         written = stage.produce(PLACE, 20)
         writing = stage.begin_to_produce(PLACE, 20)
@@ -65,7 +65,7 @@ def test_a_leader_that_is_back_at_once_with_an_empty_disk_leads_nothing_and_is_r
         stage.run(2_000)
         steps = stage.watch.steps
         stage.run(1_000)
-        assert stage.watch.steps - steps < 3_000, "whoever follows it asks again in its time"
+        assert stage.watch.steps - steps < 3_000, "its followers reconnect without a pause"
         stage.until(lambda: stage.partition(PLACE).leader not in (-1, wiped.node_id), "replaced")
         stage.until(writing.done, "the others go on")
         written += writing.result()
@@ -89,15 +89,15 @@ def test_two_brokers_lose_their_disks_one_after_the_other_and_nothing_is_lost() 
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
-def test_the_only_one_that_has_a_record_does_not_come_back_as_leader_without_its_disk() -> None:
-    """Everybody else has left the ISR: nobody leads rather than one who has nothing, until a
-    broker with the records is back."""
+def test_the_only_replica_with_a_record_does_not_lead_after_the_loss_of_its_disk() -> None:
+    """All others have left the ISR: the partition has no leader until a broker with the records is
+    back."""
     with started(plan(replication=2, min_isr=1, flush_policy="fsync"), brokers=3) as stage:
         written = stage.produce(PLACE, 5)
         (other,) = stage.followers(PLACE)
         stage.take_down(other)
         stage.until(lambda: not in_sync(stage, other), "it has left")
-        stage.produce(PLACE, 1)  # that the other one does not have
+        stage.produce(PLACE, 1)  # a record that only one broker has
         wiped = stage.leader(PLACE)
         stage.take_down(wiped)
         stage.cluster.note_damage(wiped)
@@ -109,14 +109,14 @@ def test_the_only_one_that_has_a_record_does_not_come_back_as_leader_without_its
         stage.bring_up(other)
         stage.until(lambda: other.is_ready, "the other one is back")
         stage.run(5_000)
-        assert stage.partition(PLACE).leader < 0, "nobody may lead without somebody's word"
+        assert stage.partition(PLACE).leader < 0, "a replica leads without an operator"
         assert written
 
 
 # --- full -------------------------------------------------------------------------------------
 
 
-def test_a_follower_whose_disk_is_full_leaves_the_isr_and_comes_back_when_there_is_room() -> None:
+def test_a_follower_with_a_full_disk_leaves_the_isr_and_rejoins_once_there_is_space() -> None:
     with started() as stage:
         written = stage.produce(PLACE, 3)
         full = stage.followers(PLACE)[0]
@@ -131,7 +131,7 @@ def test_a_follower_whose_disk_is_full_leaves_the_isr_and_comes_back_when_there_
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
-def test_a_leader_whose_disk_is_full_says_so_and_goes_on_when_there_is_room() -> None:
+def test_a_leader_with_a_full_disk_returns_an_error_and_continues_once_there_is_space() -> None:
     with started() as stage:
         written = stage.produce(PLACE, 3)
         full = stage.leader(PLACE)
@@ -151,7 +151,7 @@ def test_a_leader_whose_disk_is_full_says_so_and_goes_on_when_there_is_room() ->
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_a_broker_whose_partitions_disk_fails_ends_for_that_and_the_others_take_over(
+def test_a_broker_with_a_failed_disk_of_partitions_exits_and_the_others_take_over(
     operation: str, role: str
 ) -> None:
     policy = "fsync" if operation == "sync" else "replicated"
@@ -172,8 +172,8 @@ def test_a_broker_whose_partitions_disk_fails_ends_for_that_and_the_others_take_
         assert [value for _, value in stored][:10] == written
 
 
-def test_a_leader_whose_whole_directory_fails_ends_and_the_others_take_over() -> None:
-    """The metadata log with it."""
+def test_a_leader_with_a_failed_directory_exits_and_the_others_take_over() -> None:
+    """Including the metadata log."""
     with started() as stage:
         written = stage.produce(PLACE, 5)
         broken = stage.leader(PLACE)
@@ -188,8 +188,8 @@ def test_a_leader_whose_whole_directory_fails_ends_and_the_others_take_over() ->
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
-def test_a_broken_disk_gives_up_the_one_partition_that_nobody_else_has() -> None:
-    """Its node goes on with the others: nobody could take over."""
+def test_a_failed_disk_stops_the_only_replica_of_a_partition() -> None:
+    """The node keeps its other partitions: no other broker could take over."""
     with started(plan(partitions=3, replication=1, min_isr=1, flush_policy="fsync")) as stage:
         for index in range(3):
             stage.produce(("t", index), 2)

@@ -24,8 +24,7 @@ pytestmark = pytest.mark.slow
 def stranger(
     stage: ScriptedCluster, config: NodeConfig, *, cluster_id: str = CLUSTER_ID
 ) -> SimNode:
-    """Start one more broker with a disk of its own on a machine of its own, with the certificate
-    of a broker."""
+    """Start a new broker with its own disk on its own machine, with the certificate of a broker."""
     sim = stage.world.node("stranger")
     uri = node_uri(CLUSTER_ID, config.node_id, config.roles)
     sim.machine.certificate = PeerCertificate("CN=stranger", (uri,), ())
@@ -49,8 +48,8 @@ def stranger(
     return sim
 
 
-def test_a_broker_with_another_clusters_id_ends_and_nobody_takes_note_of_it() -> None:
-    """It has the id of a broker that is down: not even its place is taken."""
+def test_a_broker_with_another_clusters_id_exits_and_has_no_effect() -> None:
+    """It has the id of a broker that is down, and does not take over its registration."""
     with started() as stage:
         written = stage.produce(PLACE, 3)
         down = stage.followers(PLACE)[0]
@@ -68,7 +67,7 @@ def test_a_broker_with_another_clusters_id_ends_and_nobody_takes_note_of_it() ->
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
-def test_a_second_broker_under_the_id_of_a_leader_ends_and_disturbs_no_write() -> None:
+def test_a_second_broker_with_the_id_of_a_leader_exits_and_interrupts_no_write() -> None:
     with started() as stage:
         written = stage.produce(PLACE, 3)
         leader = stage.leader(PLACE)
@@ -80,12 +79,12 @@ def test_a_second_broker_under_the_id_of_a_leader_ends_and_disturbs_no_write() -
         assert leader.config.grpc_listener in sim.exit_error.message
         stage.until(writing.done, "all is written")
         written += writing.result()
-        assert stage.partition(PLACE) == before, "the leader, its epoch and the ISR are as before"
+        assert stage.partition(PLACE) == before, "the leader, its epoch or the ISR changed"
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
 def test_a_second_broker_waits_while_the_first_may_live_also_with_another_controller() -> None:
-    """The controller that knew both has died: the new one has met neither."""
+    """The controller with both registrations has failed: the new one has no session of either."""
     with started() as stage:
         written = stage.produce(PLACE, 3)
         leader = stage.leader(PLACE)
@@ -104,13 +103,15 @@ def test_a_second_broker_waits_while_the_first_may_live_also_with_another_contro
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
-def test_one_that_takes_a_dead_brokers_id_is_filled_and_the_dead_one_ends_when_it_is_back() -> None:
-    """What a replacement machine is. The one that was replaced finds its id taken, and ends."""
+def test_a_broker_with_a_dead_brokers_id_is_filled_and_the_dead_one_exits_after_its_restart() -> (
+    None
+):
+    """A replacement machine uses the id. The replaced broker finds its id in use, and exits."""
     with started() as stage:
         written = stage.produce(PLACE, 20)
         dead = stage.leader(PLACE)
         stage.take_down(dead)
-        stage.cluster.damaged[dead.name] = None  # its disk is not the one that counts any more
+        stage.cluster.damaged[dead.name] = None  # its disk does not count any more
         stage.until(lambda: is_fenced(stage, dead), "it is fenced")
         written += stage.produce(PLACE, 3)
         sim = stranger(stage, dead.config)

@@ -1,5 +1,5 @@
-"""Followers that are slow, and clocks that jump: nobody waits for the one, nothing goes by the
-other but the time of records and their retention."""
+"""Slow followers delay no write, and clocks that jump affect only the timestamps of records and
+their retention."""
 
 from typing import Final
 
@@ -28,13 +28,13 @@ DAY_MS: Final = 24 * 3_600_000
 
 
 def clog(stage: ScriptedCluster, node: ClusterNode, by_ms: int) -> None:
-    """Let everything that other brokers say to a node come late, or in time again."""
+    """Delay all traffic from other brokers to a node, or end the delay."""
     others = [one.name for one in stage.cluster.brokers if one is not node]
     stage.world.fabric.barriers.clog(between(others, [node.name]), by_ms)
 
 
 @pytest.mark.parametrize("how", ["its disk", "its wire"])
-def test_a_slow_follower_leaves_the_isr_holds_up_nobody_and_comes_back(how: str) -> None:
+def test_a_slow_follower_leaves_the_isr_delays_no_write_and_rejoins(how: str) -> None:
     with started(plan(flush_policy="fsync")) as stage:
         written = stage.produce(PLACE, 3)
         slow = stage.followers(PLACE)[0]
@@ -44,12 +44,12 @@ def test_a_slow_follower_leaves_the_isr_holds_up_nobody_and_comes_back(how: str)
             clog(stage, slow, 4_000)
         writing = stage.begin_to_produce(PLACE, 200)
         stage.until(lambda: not in_sync(stage, slow), "it has left", virtual_ms=6 * LAG_MS)
-        assert not is_fenced(stage, slow), "it lives, and leads what it leads"
+        assert not is_fenced(stage, slow), "it is available and keeps its leaderships"
         stage.until(writing.done, "all is written")
         written += writing.result()
         begun_ms = stage.world.now_ms()
         written += stage.produce(PLACE, 5)
-        assert stage.world.now_ms() - begun_ms < 1_000, "nobody waits for it"
+        assert stage.world.now_ms() - begun_ms < 1_000, "writes wait for it"
         slow.sim.machine.device_slow_ms = 0
         clog(stage, slow, 0)
         stage.until(lambda: in_sync(stage, slow), "it is back")
@@ -57,7 +57,7 @@ def test_a_slow_follower_leaves_the_isr_holds_up_nobody_and_comes_back(how: str)
 
 
 def test_a_follower_that_always_lags_a_little_stays_in_sync() -> None:
-    """It reaches where the leader was a moment ago again and again."""
+    """It repeatedly reaches the leader's end of a moment ago."""
     with started() as stage:
         late = stage.followers(PLACE)[0]
         clog(stage, late, 300)
@@ -73,7 +73,7 @@ def test_a_follower_that_always_lags_a_little_stays_in_sync() -> None:
 
 
 def jump(stage: ScriptedCluster, by_ms: int, *, client: bool) -> None:
-    """Move the clocks of all nodes, and of the client with them."""
+    """Move the clocks of all nodes and of the client."""
     for node in stage.cluster.nodes:
         node.sim.jump_wall_ms(by_ms)
     if client:
@@ -82,7 +82,7 @@ def jump(stage: ScriptedCluster, by_ms: int, *, client: bool) -> None:
 
 @pytest.mark.parametrize("by_ms", [-50 * 60_000, -60_000, 60_000, 10 * DAY_MS])
 def test_clocks_that_jump_move_no_lease_no_leader_and_no_isr(by_ms: int) -> None:
-    """Of one controller, the leader and a follower in turn, then all at once."""
+    """The clocks of one controller, the leader and a follower jump in turn, then all at once."""
     with started(plan(partitions=3)) as stage:
         written = stage.produce(PLACE, 3)
         before = [stage.partition(("t", index)) for index in range(3)]
@@ -103,8 +103,8 @@ def test_clocks_that_jump_move_no_lease_no_leader_and_no_isr(by_ms: int) -> None
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
-def test_a_leader_far_back_in_time_refuses_what_is_from_its_future_and_says_why() -> None:
-    """Its clock is wrong by more than the topic takes; nobody else does anything for that."""
+def test_a_leader_with_a_late_clock_rejects_records_of_its_future_with_the_reason() -> None:
+    """Its clock differs by more than the topic permits; other nodes are not affected."""
     with started() as stage:
         written = stage.produce(PLACE, 3)
         before = stage.partition(PLACE)
@@ -123,12 +123,12 @@ def test_a_leader_far_back_in_time_refuses_what_is_from_its_future_and_says_why(
 
 
 async def times(stage: ScriptedCluster) -> list[int]:
-    """The timestamps of all records, in order of their offsets."""
+    """Return the timestamps of all records, in order of their offsets."""
     async with stage.client().consumer({"t": [0]}, until_end=True) as consumer:
         return [record.timestamp_ms async for record in consumer]
 
 
-def test_records_keep_the_producers_time_whatever_the_brokers_clocks_say() -> None:
+def test_records_keep_the_producers_time_independent_of_the_brokers_clocks() -> None:
     with started() as stage:
         began = stage.world.node(CLIENT).machine.wall_ms
         stage.produce(PLACE, 1)
@@ -142,8 +142,9 @@ def test_records_keep_the_producers_time_whatever_the_brokers_clocks_say() -> No
         stage.finish()
 
 
-def test_retention_takes_what_is_old_by_the_clock_on_every_replica_and_nothing_newer() -> None:
-    """Back by ten days nothing is old; on by ten days all is, and what is written then stays."""
+def test_retention_deletes_exactly_the_expired_records_on_every_replica() -> None:
+    """After a jump back by ten days no record is expired; after one ahead all are, and new ones
+    stay."""
     with started(retention_check_interval_ms=1_000) as stage:
         asked(
             stage,
@@ -161,5 +162,5 @@ def test_retention_takes_what_is_old_by_the_clock_on_every_replica_and_nothing_n
         later = stage.produce(PLACE, 5)
         stage.run(5_000)
         assert stage.read(PLACE) == later
-        stage.notes.is_clean = False  # records went by retention
+        stage.notes.is_clean = False  # retention deleted records
         assert [value for _, value in stage.finish()[PLACE]] == later

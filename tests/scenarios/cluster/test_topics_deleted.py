@@ -1,4 +1,4 @@
-"""A topic is deleted, and made anew, while clients write to it and read from it."""
+"""A topic is deleted and created again while clients write to it and read from it."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -24,16 +24,16 @@ GONE = (UnknownTopicOrPartition, UnknownTopicId)
 
 @dataclass(slots=True)
 class Notes:
-    """What the clients of a test were told."""
+    """The results of the clients of a test."""
 
     stored: list[bytes] = field(default_factory=list)  # acknowledged, in order
     refused: list[QuorumlogError] = field(default_factory=list)
     seen: list[bytes] = field(default_factory=list)  # by the reader
-    ended: QuorumlogError | None = None  # the reader
+    ended: QuorumlogError | None = None  # of the reader
 
 
 async def write(stage: ScriptedCluster, notes: Notes, life: str) -> None:
-    """Write one record after the other until one is refused for good."""
+    """Write records in sequence until one is permanently rejected."""
     async with stage.client().producer(linger_ms=0) as producer:
         for number in range(1_000_000):
             value = f"{life}:{number}".encode()
@@ -46,7 +46,7 @@ async def write(stage: ScriptedCluster, notes: Notes, life: str) -> None:
 
 
 async def read(stage: ScriptedCluster, notes: Notes) -> None:
-    """Read on until that ends with an error."""
+    """Read until an error."""
     async with stage.client().consumer("t") as consumer:
         while True:
             try:
@@ -57,8 +57,8 @@ async def read(stage: ScriptedCluster, notes: Notes) -> None:
             notes.seen += [record.value or b"" for record in records]
 
 
-async def make_anew(stage: ScriptedCluster, runtime: Runtime) -> None:
-    """Create the topic as it was."""
+async def recreate(stage: ScriptedCluster, runtime: Runtime) -> None:
+    """Create the topic again."""
     topic = stage.options.topics[0]
     for _ in range(50):
         try:
@@ -75,12 +75,12 @@ async def make_anew(stage: ScriptedCluster, runtime: Runtime) -> None:
 
 
 def folders(stage: ScriptedCluster) -> list[str]:
-    """Machines that have something of the partition on their disks."""
+    """Return the machines with files of the partition."""
     path = f"{DATA}/{PLACE[0]}-{PLACE[1]}"
     return [n.name for n in stage.cluster.brokers if visible_folder(n.sim, path) is not None]
 
 
-def test_whoever_writes_and_reads_is_told_that_the_topic_is_gone() -> None:
+def test_writers_and_readers_of_a_deleted_topic_get_an_error() -> None:
     with started() as stage:
         notes = Notes()
         tasks = [
@@ -99,16 +99,16 @@ def test_whoever_writes_and_reads_is_told_that_the_topic_is_gone() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_topic_made_anew_under_writers_starts_empty_and_takes_only_what_is_new(
+def test_a_recreated_topic_starts_empty_and_accepts_only_new_writers(
     seed: int,
 ) -> None:
-    """Writers of the old life are refused; nothing of theirs is stored in the new one."""
+    """Writers of the deleted topic are rejected; none of their records is stored in the new one."""
     with started(seed=seed) as stage:
         old, new = Notes(), Notes()
         writing = [stage.begin(lambda runtime: write(stage, old, f"old{n}")) for n in range(3)]  # noqa: B023
         stage.until(lambda: len(old.stored) > 30, "some are written")
         asked(stage, lambda admin: admin.delete_topic("t"))
-        stage.do(lambda runtime: make_anew(stage, runtime))
+        stage.do(lambda runtime: recreate(stage, runtime))
         again = stage.begin(lambda runtime: write(stage, new, "new"))
         stage.until(lambda: len(new.stored) > 10, "the new one is written")
         stage.until(lambda: all(task.done() for task in writing), "the old ones are refused")
@@ -123,8 +123,8 @@ def test_a_topic_made_anew_under_writers_starts_empty_and_takes_only_what_is_new
         stage.cluster.check_directories()
 
 
-def test_a_broker_that_slept_through_a_topic_and_its_namesake_holds_the_new_one_alone() -> None:
-    """While it is down the topic goes and comes twice, and is written to each time."""
+def test_a_broker_that_was_down_while_a_topic_was_recreated_has_only_the_new_one() -> None:
+    """While it is down the topic is deleted and created twice, with records each time."""
     with started() as stage:
         stage.produce(PLACE, 30)
         down = stage.followers(PLACE)[0]
@@ -133,7 +133,7 @@ def test_a_broker_that_slept_through_a_topic_and_its_namesake_holds_the_new_one_
         for life in ("second", "third"):
             notes = Notes()
             asked(stage, lambda admin: admin.delete_topic("t"))
-            # the broker that is down is a replica of the new one as well
+            # the broker that is down is a replica of the new topic too
             asked(
                 stage,
                 lambda admin: admin.create_topic(
@@ -145,13 +145,13 @@ def test_a_broker_that_slept_through_a_topic_and_its_namesake_holds_the_new_one_
             writing.cancel()
         stage.bring_up(down)
         stage.until(lambda: in_sync(stage, down), "it is in sync")
-        stage.notes.is_clean = False  # what was written is in these notes
+        stage.notes.is_clean = False  # the records are in these notes
         stored = stage.finish()[PLACE]
         assert [value for _, value in stored][: len(notes.stored)] == notes.stored
         assert all(value.startswith(b"third:") for _, value in stored)
 
 
-def test_a_broker_that_slept_through_the_deletion_has_nothing_left_of_it() -> None:
+def test_a_broker_that_was_down_during_a_deletion_deletes_its_replica() -> None:
     with started() as stage:
         stage.produce(PLACE, 30)
         down = stage.leader(PLACE)

@@ -1,7 +1,7 @@
-"""docs/failure_model.md: each cell of its table is what happens to whole nodes, simulated.
+"""Each cell of the table in docs/failure_model.md is the result of a simulated failure.
 
-A failure is brought about, time passes, a client tries to write and to read; then all are healed
-and what was acknowledged is looked for.
+A failure is caused, time passes, a client tries to write and to read; then all nodes are repaired
+and the acknowledged records are read.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from quorumlog.testing.checkers import AnomalyKind, check
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "failure_model.md"
 PLACE: Final = ("t", 0)
-SETTLE_MS: Final = 9_000  # beyond the session's and the lag's time-outs of 3 s
+SETTLE_MS: Final = 9_000  # more than the session and lag timeouts of 3 s
 TRY_MS: Final = 8_000
 BEFORE: Final = 5  # records
 
@@ -32,7 +32,8 @@ pytestmark = pytest.mark.slow
 
 
 def cells() -> dict[tuple[str, int, bool], str]:
-    """The table of the page: by failure, min.insync.replicas and unclean elections."""
+    """Return the cells of the page's table: by failure, min.insync.replicas and unclean
+    elections."""
     rows = PAGE.read_text().partition("| failure |")[2].partition("\n\n")[0].splitlines()
     columns = re.findall(r"(\d), (true|false)", rows[0])
     found = {}
@@ -100,7 +101,7 @@ FAILURES: Final[dict[str, Callable[[ScriptedCluster], None]]] = {
 }
 
 
-# --- what happens --------------------------------------------------------------------------------
+# --- the test ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,9 @@ FAILURES: Final[dict[str, Callable[[ScriptedCluster], None]]] = {
     CELLS,
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else str(value).lower(),
 )
-def test_a_cell_of_the_table_is_what_happens(failure: str, min_isr: int, is_unclean: bool) -> None:
+def test_a_cell_of_the_table_is_the_result_of_its_failure(
+    failure: str, min_isr: int, is_unclean: bool
+) -> None:
     topic = TopicPlan(
         name="t",
         partitions=1,
@@ -135,12 +138,12 @@ def test_a_cell_of_the_table_is_what_happens(failure: str, min_isr: int, is_uncl
     assert f"{does}; {loses}" == CELLS[failure, min_isr, is_unclean]
 
 
-def test_every_failure_of_the_table_is_brought_about() -> None:
+def test_every_failure_of_the_table_is_simulated() -> None:
     assert {failure for failure, _, _ in CELLS} == set(FAILURES)
     assert len(CELLS) == 4 * len(FAILURES)
 
 
-# --- inside --------------------------------------------------------------------------------------
+# --- helpers -------------------------------------------------------------------------------------
 
 
 def _cut(some: list[ClusterNode], others: list[ClusterNode], stage: ScriptedCluster) -> None:
@@ -153,7 +156,7 @@ def _has_leader_of(stage: ScriptedCluster, nodes: tuple[ClusterNode, ...]) -> bo
 
 
 def _try(stage: ScriptedCluster, work: Callable[[Runtime], object]) -> bool:
-    """Whether a client gets it done in time."""
+    """Return True if a client completes the work in time."""
     task: asyncio.Task[object] = stage.begin(work)  # type: ignore[arg-type]
     end_ms = stage.world.now_ms() + TRY_MS
     while not task.done() and stage.world.now_ms() < end_ms:
@@ -171,7 +174,7 @@ async def _open_producer(stage: ScriptedCluster) -> AsyncProducer:
 
 
 async def _write_one(stage: ScriptedCluster, producer: AsyncProducer) -> None:
-    """Have a record acknowledged by a producer that was there before the failure."""
+    """Write a record with a producer that was opened before the failure."""
     value = stage.notes.next_value(CLIENT, 3)
     history = stage.notes.history
     history.invoke("trial", PLACE, value, at=stage.notes.now_ns())
@@ -180,7 +183,7 @@ async def _write_one(stage: ScriptedCluster, producer: AsyncProducer) -> None:
 
 
 async def _read_some(stage: ScriptedCluster) -> None:
-    """Read what was acknowledged long before the failure, with a new consumer."""
+    """Read records that were acknowledged long before the failure, with a new consumer."""
     async with stage.client().consumer({"t": [0]}) as consumer:
         found = 0
         while found < BEFORE:
@@ -191,7 +194,7 @@ def _heal_and_count_losses(stage: ScriptedCluster) -> int:
     for node in stage.cluster.nodes:
         if not node.sim.alive:
             stage.bring_up(node)
-    stage.notes.is_clean = False  # it is judged here
+    stage.notes.is_clean = False  # this function checks the records
     stored = stage.finish()
     found = check(stage.notes.history, stored)
     lost = [one for one in found if one.kind is AnomalyKind.LOST_WRITE]

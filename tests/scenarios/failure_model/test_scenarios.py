@@ -1,4 +1,4 @@
-"""docs/failure_model.md names every scenario of a replicated log, and tests that there are."""
+"""docs/failure_model.md lists every scenario of a replicated log, with tests that exist."""
 
 import re
 from pathlib import Path
@@ -18,5 +18,5 @@ def test_every_scenario_has_a_row_in_its_order_with_a_test() -> None:
 
 
 @pytest.mark.parametrize(("path", "name"), TESTS, ids=lambda value: value.rpartition("/")[2])
-def test_a_test_that_the_page_names_is_there(path: str, name: str) -> None:
+def test_a_test_of_the_page_exists(path: str, name: str) -> None:
     assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""A group of some kind on a cluster of three nodes, for one test."""
+"""A group of a given kind on a cluster of three nodes, for one test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ CLASSIC: Final = (MemberKind.EAGER, MemberKind.COOPERATIVE)
 
 @contextmanager
 def started(kind: MemberKind, *, seed: int = 1, **settings: Any) -> Iterator[ScriptedGroup]:
-    """A cluster with the topic "t", started, and nobody in the group."""
+    """Start a cluster with the topic "t" and an empty group."""
     with SimWorld(seed) as world:
         scene = ScriptedGroup(world, kind, **settings)
         scene.start()
@@ -26,7 +26,7 @@ def started(kind: MemberKind, *, seed: int = 1, **settings: Any) -> Iterator[Scr
 def at_work(
     kind: MemberKind, *names: str, seed: int = 1, **settings: Any
 ) -> Iterator[ScriptedGroup]:
-    """The same with members, who have worked on ten records of each partition."""
+    """Start a cluster and members, which have processed ten records of each partition."""
     with started(kind, seed=seed, **settings) as scene:
         for name in names:
             scene.enter(name)

@@ -1,4 +1,4 @@
-"""The coordinator dies, moves or is cut off while a join, a sync or a commit waits for it."""
+"""The coordinator is killed, moves or is isolated while a join, a sync or a commit is pending."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -38,7 +38,7 @@ FATES = (dies, loses_its_power, moves, is_cut_off)
 
 
 def term(scene: ScriptedGroup) -> GroupCoordinatorShard:
-    """The leadership of the partition that the group lives in."""
+    """Return the coordinator's shard of the partition with the group."""
     node = scene.coordinator().node
     assert node is not None
     assert node.parts.groups is not None
@@ -46,12 +46,12 @@ def term(scene: ScriptedGroup) -> GroupCoordinatorShard:
 
 
 def waiting(scene: ScriptedGroup) -> int:
-    """Requests that wait for an answer of the coordinator."""
+    """Return the number of pending requests at the coordinator."""
     return len(term(scene)._waiting)
 
 
 def state(scene: ScriptedGroup) -> str:
-    """The group's."""
+    """Return the state of the group."""
     (line,) = term(scene).loaded_state().listings()
     return line.state
 
@@ -68,7 +68,7 @@ def another_coordinates(scene: ScriptedGroup, before: ClusterNode) -> None:
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
 @pytest.mark.parametrize("kind", CLASSIC)
-def test_the_coordinator_goes_while_joins_wait(kind: MemberKind, fate: Fate) -> None:
+def test_the_coordinator_is_lost_while_joins_wait(kind: MemberKind, fate: Fate) -> None:
     with started(kind) as scene:
         scene.enter("m1")
         scene.enter("m2")
@@ -81,7 +81,7 @@ def test_the_coordinator_goes_while_joins_wait(kind: MemberKind, fate: Fate) -> 
 
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
-def test_the_coordinator_goes_while_a_sync_waits_for_the_leaders(fate: Fate) -> None:
+def test_the_coordinator_is_lost_while_a_sync_waits_for_the_leaders(fate: Fate) -> None:
     with started(MemberKind.COOPERATIVE) as scene:
         scene.enter("m1")
         scene.until(lambda: waiting(scene) == 1, "it is first, so it will lead")
@@ -102,7 +102,7 @@ def test_the_coordinator_goes_while_a_sync_waits_for_the_leaders(fate: Fate) -> 
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.BEATING])
-def test_the_coordinator_goes_while_a_commit_waits_for_replicas(
+def test_the_coordinator_is_lost_while_a_commit_waits_for_replicas(
     kind: MemberKind, fate: Fate
 ) -> None:
     with at_work(kind, "m1") as scene:
@@ -111,7 +111,7 @@ def test_the_coordinator_goes_while_a_commit_waits_for_replicas(
         scene.hang("m1")
         scene.produce(5)
         for other in others:
-            scene.stage.cut(before, other)  # what it appends now, nobody has
+            scene.stage.cut(before, other)  # no other replica has its further appends
         scene.wake("m1")
         scene.until(lambda: waiting(scene) > 0, "something waits")
         fate(scene, before)
@@ -124,9 +124,9 @@ def test_the_coordinator_goes_while_a_commit_waits_for_replicas(
 
 
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.BEATING])
-def test_a_coordinator_that_is_cut_off_keeps_nobody_in_the_group(kind: MemberKind) -> None:
-    """Its members hear it still, and must not take its word for that they are members: another one
-    coordinates the group by then, and knows them to be silent."""
+def test_an_isolated_coordinator_confirms_no_membership(kind: MemberKind) -> None:
+    """Its members still reach it, but it must not confirm their membership: another coordinator has
+    not received their heartbeats."""
     with at_work(kind, "m1") as scene:
         before = scene.coordinator()
         barriers = scene.world.fabric.barriers
@@ -144,7 +144,7 @@ def test_a_coordinator_that_is_cut_off_keeps_nobody_in_the_group(kind: MemberKin
 
 
 @pytest.mark.parametrize("kind", tuple(MemberKind))
-def test_a_group_outlives_one_coordinator_after_the_other(kind: MemberKind) -> None:
+def test_a_group_survives_the_loss_of_consecutive_coordinators(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", seed=3) as scene:
         for number in range(4):
             before = scene.coordinator()

@@ -1,5 +1,5 @@
-"""What is committed for a while only stays for that long, and for as long as a member reads the
-topic; then it goes."""
+"""Offsets with a retention time stay for that time, and while a member reads the topic; then they
+expire."""
 
 import pytest
 from tests.scenarios.groups.group_under_test import started
@@ -17,8 +17,8 @@ CHECK_MS = 300
 FADES_MS = 90_000
 
 
-def at_it(scene: ScriptedGroup) -> OffsetExpiry:
-    """A program that looks after what it commits, at work."""
+def start_expiry_checks(scene: ScriptedGroup) -> OffsetExpiry:
+    """Start a program that commits offsets and checks their expiry."""
     cluster = scene.stage.cluster
     scene.group_history.loads = lambda: loads_of(cluster)
     offset_expiry = OffsetExpiry(
@@ -33,9 +33,9 @@ def at_it(scene: ScriptedGroup) -> OffsetExpiry:
 
 
 @pytest.mark.parametrize("moves", [False, True])
-def test_what_is_committed_for_a_while_stays_for_that_long_whoever_coordinates(moves: bool) -> None:
+def test_offsets_with_a_retention_time_stay_for_it_under_every_coordinator(moves: bool) -> None:
     with started(MemberKind.EAGER, offsets_retention_check_interval_ms=CHECK_MS) as scene:
-        offset_expiry = at_it(scene)
+        offset_expiry = start_expiry_checks(scene)
         for _ in range(4):
             scene.run(FADES_MS // 4)
             if moves:
@@ -46,7 +46,7 @@ def test_what_is_committed_for_a_while_stays_for_that_long_whoever_coordinates(m
         assert scene.group_history.counts["faders"] > 1, "some groups have a member"
 
 
-def test_what_was_committed_for_a_while_goes() -> None:
+def test_offsets_expire_after_their_retention_time() -> None:
     with started(MemberKind.EAGER, offsets_retention_check_interval_ms=CHECK_MS) as scene:
         place = scene.places[0]
 

@@ -1,4 +1,5 @@
-"""A coordinator without controllers goes on while all in-sync replicas follow it, and no longer."""
+"""A coordinator without controllers continues while all in-sync replicas follow it, and no
+longer."""
 
 import pytest
 from tests.scenarios.groups.group_under_test import at_work, started
@@ -12,28 +13,28 @@ from quorumlog.simulation.links import apart
 pytestmark = pytest.mark.slow
 
 KINDS = [MemberKind.EAGER, MemberKind.BEATING]
-LAPSED_MS = 3 * SESSION_MS  # sessions of brokers and of members are over by then
+LAPSED_MS = 3 * SESSION_MS  # after this time the sessions of brokers and members are expired
 OFFSETS = (OFFSETS_TOPIC, 0)
 
 
 def lose_the_controllers(scene: ScriptedGroup, *nodes: ClusterNode) -> None:
-    """Cut these brokers off from every controller, and from nobody else."""
+    """Isolate these brokers from every controller only."""
     controllers = [node.name for node in scene.stage.cluster.controllers]
     scene.world.fabric.barriers.close(apart([node.name for node in nodes], controllers))
 
 
 def taken_ms(scene: ScriptedGroup) -> int:
-    """When "m1" last asked something that the coordinator took it for a member for."""
+    """Return the time of the last request of "m1" that the coordinator accepted."""
     return scene.life("m1")._alive_ns // 1_000_000
 
 
 def incarnations(scene: ScriptedGroup) -> list[str]:
-    """Everybody who was a member, each life under its name."""
+    """Return all member ids that ever existed."""
     return [life.name for life in scene.group_history.incarnations]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_goes_on_while_all_controllers_are_away(kind: MemberKind) -> None:
+def test_a_group_continues_without_controllers(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", is_combined=False) as scene:
         lose_the_controllers(scene, *scene.stage.cluster.brokers)
         before = incarnations(scene)
@@ -49,10 +50,10 @@ def test_a_group_goes_on_while_all_controllers_are_away(kind: MemberKind) -> Non
 
 
 @pytest.mark.parametrize("kind", tuple(MemberKind))
-def test_a_coordinator_whose_followers_hear_the_controllers_lets_go_when_one_is_elected(
+def test_a_coordinator_stops_once_a_follower_with_controllers_is_elected(
     kind: MemberKind,
 ) -> None:
-    """Its members hear it alone from then on, and it has not heard of the other one."""
+    """From then on its members reach only it, and it has no message of the new one."""
     with at_work(kind, "m1", is_combined=False) as scene:
         before = scene.coordinator()
         others = [node.name for node in scene.stage.cluster.brokers if node is not before]
@@ -88,11 +89,9 @@ def test_a_coordinator_without_controllers_serves_no_longer_than_it_is_followed(
         scene.finish()
 
 
-def test_a_coordinator_that_is_in_sync_alone_tells_nothing_once_another_one_may_be_elected() -> (
-    None
-):
-    """Who fell out of sync below min.insync.replicas has all that is committed, and may be elected
-    (KIP-966): that nobody else is in sync proves nothing."""
+def test_a_coordinator_alone_in_the_isr_responds_only_until_another_may_be_elected() -> None:
+    """A replica that left the ISR below min.insync.replicas has all committed records and may be
+    elected (KIP-966): an ISR with one member proves nothing."""
     with started(MemberKind.EAGER, is_combined=False) as scene:
         before, place = scene.coordinator(), scene.places[0]
         others = [node for node in scene.stage.cluster.brokers if node is not before]
@@ -112,7 +111,7 @@ def test_a_coordinator_that_is_in_sync_alone_tells_nothing_once_another_one_may_
         scene.world.fabric.barriers.close(apart([CLIENT], names))
         looking = scene.begin_to_ask(lambda calls: calls.fetch([place]))
         scene.run(LAPSED_MS)
-        assert not looking.done(), f"{looking.result()} is what it has not forgotten"
+        assert not looking.done(), f"{looking.result()} has members that it confirmed"
         scene.stage.mend()
         scene.until(looking.done, "the next one tells")
         assert looking.result()[1][place].offset == 1

@@ -1,4 +1,4 @@
-"""Members that lie, or that were shut out and go on as if they were not."""
+"""Members with invalid requests, and members that continue after they were removed."""
 
 import pytest
 from tests.scenarios.groups.group_under_test import EVERY_KIND, at_work
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_whoever_lies_about_epochs_and_ids_is_refused_and_disturbs_nobody(kind: MemberKind) -> None:
+def test_wrong_epochs_and_ids_are_refused_and_affect_no_member(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", "m3") as scene:
         before = {name: scene.life(name).epoch for name in ("m1", "m2", "m3")}
         scene.enter("liar", lies=True)
@@ -22,7 +22,7 @@ def test_whoever_lies_about_epochs_and_ids_is_refused_and_disturbs_nobody(kind: 
 
 
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.COOPERATIVE, MemberKind.BEATING])
-def test_a_member_that_was_shut_out_while_it_hung_commits_nothing(kind: MemberKind) -> None:
+def test_a_member_that_was_removed_during_a_pause_commits_nothing(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", seed=2) as scene:
         scene.hang("m1")
         scene.produce(5)
@@ -34,7 +34,7 @@ def test_a_member_that_was_shut_out_while_it_hung_commits_nothing(kind: MemberKi
         assert max(scene.offsets().values()) == 15
 
 
-def test_our_client_commits_nothing_for_others_after_it_hung() -> None:
+def test_our_client_commits_nothing_for_others_after_a_pause() -> None:
     with at_work(MemberKind.OWN, "m1", "m2") as scene:
         scene.hang("m1")
         scene.until(lambda: len(scene.held("m2")) == 4, "the other has everything")
@@ -44,7 +44,7 @@ def test_our_client_commits_nothing_for_others_after_it_hung() -> None:
         assert set(scene.offsets().values()) == {15}
 
 
-def test_a_program_outside_commits_nothing_of_a_group_with_members() -> None:
+def test_a_program_without_membership_commits_nothing_of_a_group_with_members() -> None:
     with at_work(MemberKind.EAGER, "m1") as scene:
         before = scene.offsets()
         place = scene.places[0]

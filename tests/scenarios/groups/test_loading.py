@@ -1,5 +1,5 @@
-"""A coordinator that reads what is stored believes every member, as clients expect; no longer when
-another one may coordinate."""
+"""A coordinator that loads its log accepts every member, as clients expect, but not once another
+one may be the coordinator."""
 
 import pytest
 from tests.scenarios.groups.group_under_test import at_work
@@ -11,12 +11,12 @@ from quorumlog.simulation.links import apart
 pytestmark = pytest.mark.slow
 
 
-def test_a_coordinator_that_is_cut_off_while_it_reads_believes_nobody() -> None:
+def test_a_coordinator_that_is_isolated_while_it_loads_accepts_no_member() -> None:
     with at_work(MemberKind.EAGER, "m1", is_combined=False) as scene:
         cluster, barriers = scene.stage.cluster, scene.world.fabric.barriers
         before = scene.coordinator()
         one, other = (node.name for node in cluster.brokers if node is not before)
-        barriers.close(apart([one], [other]))  # so neither knows what is committed: it reads on
+        barriers.close(apart([one], [other]))  # neither has the commit offset: it continues to load
         scene.stage.take_down(before)
         scene.until(lambda: scene.coordinator() is not before, "another one coordinates")
         reads = scene.coordinator()

@@ -1,4 +1,5 @@
-"""Members whose heartbeats arrive and whose answers do not: what they were told is told again."""
+"""Members with delivered heartbeats and lost responses: the content of the responses is
+repeated."""
 
 from typing import Final
 
@@ -11,11 +12,12 @@ from quorumlog.simulation.links import between
 pytestmark = pytest.mark.slow
 
 LOST_MS: Final = 2_500
-"""For so long nothing reaches the member: less than its session, and beats arrive meanwhile."""
+"""The member receives nothing for this time: less than its session timeout, with several
+heartbeats."""
 
 
 @pytest.mark.parametrize("kind", [MemberKind.OWN, MemberKind.BEATING])
-def test_a_member_that_did_not_hear_what_to_give_back_is_told_so_again(kind: MemberKind) -> None:
+def test_a_lost_revocation_is_repeated(kind: MemberKind) -> None:
     with at_work(kind, "m1") as scene:
         incarnations = len(scene.group_history.incarnations)
         barriers = scene.world.fabric.barriers
@@ -23,9 +25,9 @@ def test_a_member_that_did_not_hear_what_to_give_back_is_told_so_again(kind: Mem
         barriers.close(unheard)
         scene.enter("m2")
         scene.run(LOST_MS)
-        assert len(scene.held("m1")) == 4, "it has heard of nothing"
+        assert len(scene.held("m1")) == 4, "the member received a response"
         barriers.open(unheard)
         scene.until_settled("m1", "m2")
-        assert len(scene.group_history.incarnations) == incarnations + 1, "nobody was shut out"
+        assert len(scene.group_history.incarnations) == incarnations + 1, "a member was removed"
         scene.produce(5)
         scene.finish()

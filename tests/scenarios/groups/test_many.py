@@ -1,5 +1,5 @@
-"""A thousand members on five thousand partitions: everything has one owner, and members that go at
-once cost no more than time that grows with their number."""
+"""A thousand members on five thousand partitions: each partition has one owner, and many
+simultaneous leaves cost time linear in their number."""
 
 from time import process_time
 from typing import Final
@@ -22,7 +22,7 @@ CPU_S_MAX: Final = 20.0
 
 
 class Crowd:
-    """Members of one group in a shard, each with what it was told."""
+    """Members of one group in a shard, each with its assignment."""
 
     def __init__(self) -> None:
         self.config = GroupConfig()
@@ -36,8 +36,7 @@ class Crowd:
         self._tickets = 0
 
     def beat(self, member_id: str) -> None:
-        """One heartbeat, and what the member does with the answer: it gives back and takes at
-        once."""
+        """Send one heartbeat and apply the response: release and take partitions at once."""
         epoch = self.epochs.get(member_id, 0)
         self._tickets += 1
         request = ConsumerHeartbeat(
@@ -59,22 +58,23 @@ class Crowd:
             self._take(member_id, outcome.assignment)
 
     def _take(self, member_id: str, assignment: Partitions) -> None:
-        """Give back what is not in it, and then take what is new: nobody else may have that."""
+        """Release partitions that are not assigned, then take new ones: no other member may have
+        them."""
         self.drop(member_id)
         self.owned[member_id] = assignment
         for topic, some in assignment.items():
             for index in some:
                 owner = self.owners.setdefault((topic, index), member_id)
-                assert owner == member_id, f"{index} is given to {member_id} and {owner} has it"
+                assert owner == member_id, f"{index} is assigned to {member_id} and {owner}"
 
     def drop(self, member_id: str) -> None:
-        """A member has nothing any more."""
+        """Release all partitions of a member."""
         for topic, some in self.owned.pop(member_id, {}).items():
             for index in some:
                 del self.owners[topic, index]
 
     def settle(self, members: list[str], rounds: int) -> None:
-        """Have all of them beat until they have everything."""
+        """Send heartbeats of all members until every partition has an owner."""
         for _ in range(rounds):
             self.now_ms += 5_000
             self.shard.expire(self.now_ms, self.image)

@@ -1,4 +1,5 @@
-"""Offsets beyond the log, a topic that comes and goes, a group that is deleted under members."""
+"""Offsets beyond the log, a topic that is deleted and recreated, a group that is deleted while it
+has members."""
 
 import pytest
 from tests.scenarios.groups.group_under_test import at_work, started
@@ -26,13 +27,13 @@ async def read(consumer: AsyncGroupConsumer, count: int) -> list[tuple[int, int]
 
 
 def commit_beyond(scene: ScriptedGroup) -> None:
-    """Somebody says that the group has read a million records of each partition."""
+    """Commit an offset of a million for each partition of the group."""
     beyond = dict.fromkeys(scene.places, (1_000_000, ""))
     assert set(scene.ask(lambda asking: asking.commit("", "", -1, beyond)).values()) == {0}
 
 
 @pytest.mark.parametrize(("rule", "first"), [("earliest", 0), ("latest", 10)])
-def test_an_offset_beyond_the_log_is_answered_as_the_consumer_says(rule: str, first: int) -> None:
+def test_an_offset_beyond_the_log_is_reset_by_the_consumers_policy(rule: str, first: int) -> None:
     with started(MemberKind.OWN) as scene:
         scene.produce(10)
         commit_beyond(scene)
@@ -53,7 +54,7 @@ def test_an_offset_beyond_the_log_is_answered_as_the_consumer_says(rule: str, fi
         assert [offset for index, offset in found if index == 0] == list(range(first, 11))
 
 
-def test_an_offset_beyond_the_log_is_told_where_the_consumer_wants_to_hear_of_it() -> None:
+def test_an_offset_beyond_the_log_raises_an_error_without_a_reset_policy() -> None:
     with started(MemberKind.OWN) as scene:
         scene.produce(10)
         commit_beyond(scene)
@@ -74,9 +75,9 @@ def test_an_offset_beyond_the_log_is_told_where_the_consumer_wants_to_hear_of_it
         assert "1000000" in str(error).replace(",", "")
 
 
-def test_members_follow_a_topic_that_goes_and_comes_while_they_live() -> None:
-    """One consumer all along: it has nothing while there is no topic, then the new one's records
-    from their start, whatever it had committed of the old one."""
+def test_members_follow_a_topic_that_is_deleted_and_recreated() -> None:
+    """One consumer throughout: it has no records while there is no topic, then those of the new one
+    from its start, despite the committed offsets of the old one."""
     with started(MemberKind.OWN) as scene:
         topic = scene.stage.options.topics[0]
         events: list[tuple[str, int]] = []
@@ -121,7 +122,7 @@ def test_members_follow_a_topic_that_goes_and_comes_while_they_live() -> None:
 
 
 async def _poll_on(consumer: AsyncGroupConsumer) -> list[tuple[int, int]]:
-    """Poll once; that the topic is gone is told, and is no reason to stop."""
+    """Poll once; the error of a deleted topic is expected."""
     try:
         records = await consumer.poll(timeout_ms=300)
     except QuorumlogError:
@@ -130,7 +131,7 @@ async def _poll_on(consumer: AsyncGroupConsumer) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.BEATING])
-def test_a_group_is_not_deleted_under_members_that_live(kind: MemberKind) -> None:
+def test_a_group_with_live_members_is_not_deleted(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2") as scene:
         assert scene.ask(lambda asking: asking.delete_group()) == NON_EMPTY_GROUP
         scene.produce(5)
@@ -138,7 +139,7 @@ def test_a_group_is_not_deleted_under_members_that_live(kind: MemberKind) -> Non
 
 
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.COOPERATIVE, MemberKind.BEATING])
-def test_a_member_that_hung_while_its_group_was_deleted_begins_anew(kind: MemberKind) -> None:
+def test_a_paused_member_of_a_deleted_group_joins_again(kind: MemberKind) -> None:
     with at_work(kind, "m1") as scene:
         scene.hang("m1")
         scene.until(

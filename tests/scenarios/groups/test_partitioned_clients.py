@@ -1,5 +1,5 @@
-"""Our own client as a member that is stopped and cut off with records read ahead: it hands out none
-of them afterwards, and the judge sees who does."""
+"""The quorumlog client as a member that is paused and isolated with prefetched records: it returns
+none of them afterwards, and the checker detects a client that does."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def play() -> None:
-    """One is stopped at its work, another one takes over, the first goes on behind a barrier."""
+    """One member is paused at work, another one takes over, the first resumes behind a barrier."""
     slow = replace(ATTENTIVE, work_ms=(200, 300), commit_ms=(60_000, 60_000))
     with at_work(MemberKind.OWN, "m1", is_combined=False, behaviour=slow) as scene:
         barriers = scene.world.fabric.barriers
@@ -36,12 +36,12 @@ def play() -> None:
         scene.judge()
 
 
-def test_who_was_stopped_lets_go_before_it_hands_out_one_more() -> None:
+def test_a_paused_member_drops_its_records_before_the_next_poll() -> None:
     play()
 
 
-def test_a_member_that_goes_on_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what it hands out, whatever it says of its lease."""
+def test_a_member_that_continues_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its returned records, independent of its lease."""
     monkeypatch.setattr(MemberLease, "session_end_ms", property(lambda lease: FOREVER_MS))
     with pytest.raises(Violation, match="TwoOwners"):
         play()

@@ -1,4 +1,4 @@
-"""A broker that leads the topic no more and has not heard of it: what members ask it for."""
+"""Requests of members to a broker that lost the leadership of the topic and has old metadata."""
 
 import pytest
 from tests.scenarios.groups.group_under_test import at_work
@@ -11,10 +11,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("kind", tuple(MemberKind))
-def test_who_asks_a_leader_of_before_for_newer_records_is_not_told_that_there_are_none(
+def test_a_former_leader_reports_no_range_error_for_newer_records(
     kind: MemberKind,
 ) -> None:
-    """Clients take that for an offset out of range, and begin again at an end of the log."""
+    """Clients take that for an offset out of range, and restart at an end of the log."""
     with at_work(kind, "m1", is_combined=False) as scene:
         stage, barriers = scene.stage, scene.world.fabric.barriers
         before = scene.coordinator()

@@ -1,4 +1,4 @@
-"""Two members of one static name: the field's protocols say differently who gives way."""
+"""Two members with one static name: the protocols differ in the member that is fenced."""
 
 import pytest
 from tests.scenarios.groups.group_under_test import CLASSIC, started
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 
 def twins(scene: ScriptedGroup) -> None:
-    """One of them has everything, and the other one comes."""
+    """Start two members of one name: the first has all partitions when the second joins."""
     scene.enter("m1", instance_id="the one")
     scene.produce(5)
     scene.until_served()
@@ -17,7 +17,7 @@ def twins(scene: ScriptedGroup) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSIC)
-def test_the_younger_of_two_classic_members_of_one_name_shuts_the_other_out(
+def test_the_second_of_two_classic_members_of_one_name_fences_the_first(
     kind: MemberKind,
 ) -> None:
     with started(kind) as scene:
@@ -30,7 +30,7 @@ def test_the_younger_of_two_classic_members_of_one_name_shuts_the_other_out(
 
 
 @pytest.mark.parametrize("kind", [MemberKind.BEATING, MemberKind.OWN])
-def test_the_younger_of_two_members_of_one_name_waits_until_the_other_is_gone(
+def test_the_second_of_two_members_of_one_name_waits_until_the_first_has_left(
     kind: MemberKind,
 ) -> None:
     with started(kind) as scene:
@@ -57,7 +57,7 @@ def test_a_static_name_is_free_once_its_dead_owners_session_is_over(kind: Member
 
 
 @pytest.mark.parametrize("kind", tuple(MemberKind))
-def test_a_static_member_that_is_started_again_finds_its_partitions_unshared(
+def test_a_restarted_static_member_keeps_its_partitions(
     kind: MemberKind,
 ) -> None:
     with started(kind) as scene:

@@ -1,7 +1,7 @@
-"""The scenarios that a replicated log must survive, as far as the controller decides them.
+"""The controller's part of the scenarios of a replicated log.
 
-Each is told with commands alone: what brokers ask, in the order in which it arrives. What the data
-does meanwhile is told where replicas run.
+Each scenario is a sequence of commands: the requests of brokers in the order of their arrival. The
+tests of replicas and nodes cover the data.
 """
 
 import pytest
@@ -27,7 +27,7 @@ from quorumlog.metadata import (
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Topic a on brokers 1, 2, 3: min ISR 2, records count once they are in memory."""
+    """Create topic a on brokers 1, 2, 3 with min ISR 2; records count once they are in memory."""
     cluster = Cluster()
     cluster.start(1, 2, 3)
     cluster.assign("a", (1, 2, 3))
@@ -40,12 +40,13 @@ def move(cluster: Cluster, *target: int) -> None:
     cluster.do(AlterReassignments(reassignments=(wanted,)))
 
 
-# --- who lost records (KIP-966) ------------------------------------------------------------------
+# --- replicas that lost records (KIP-966) --------------------------------------------------------
 
 
 def test_r05_the_last_in_sync_replica_loses_power_and_is_not_elected(cluster: Cluster) -> None:
-    """The ISR shrinks to {2}, 2 loses what it had not flushed: were it elected, everybody would cut
-    what was acknowledged. Whoever left while the mark was frozen has it all."""
+    """The ISR shrinks to {2}, 2 loses records that it had not flushed: were it elected, all others
+    would truncate acknowledged records. A replica that left while the high watermark was frozen has
+    all of them."""
     cluster.fence(1)
     cluster.set_isr("a", 2)
     assert cluster.standing("a") == (2, (2,), (3,))
@@ -56,7 +57,9 @@ def test_r05_the_last_in_sync_replica_loses_power_and_is_not_elected(cluster: Cl
     assert not cluster.partition("a").recovering
 
 
-def test_r05_nobody_is_elected_while_only_those_who_lost_records_are_back(cluster: Cluster) -> None:
+def test_r05_no_replica_is_elected_while_only_those_with_lost_records_are_back(
+    cluster: Cluster,
+) -> None:
     cluster.fence(1)
     cluster.fence(3)
     cluster.register(2, incarnation=1, boot="after the power cut")
@@ -80,7 +83,7 @@ def test_one_less_than_the_min_isr_may_lose_power_and_nothing_is_lost(cluster: C
         assert again.standing("a") == (elr[1], (elr[1],), ())
 
 
-def test_when_all_lose_power_the_last_known_one_leads_and_says_so(cluster: Cluster) -> None:
+def test_when_all_lose_power_the_last_known_one_leads_with_a_notice(cluster: Cluster) -> None:
     for node in (1, 2, 3):
         cluster.register(node, incarnation=1, boot="after the power cut")
     assert cluster.standing("a") == (NO_NODE, (), ())
@@ -91,11 +94,11 @@ def test_when_all_lose_power_the_last_known_one_leads_and_says_so(cluster: Clust
     assert cluster.partition("a").recovering
 
 
-# --- who joins (KIP-903) -------------------------------------------------------------------------
+# --- joining replicas (KIP-903) ------------------------------------------------------------------
 
 
 def test_r06_a_broker_with_a_new_disk_does_not_join_by_an_old_request(cluster: Cluster) -> None:
-    """The leader asks for 3; before that arrives 3 has died, got another disk, and is back."""
+    """The leader requests 3; before the request arrives 3 restarts with another disk."""
     cluster.set_isr("a", 1, 2)
     request = cluster.change("a", (1, 2, 3))
     cluster.register(3, incarnation=1, disk=1)
@@ -104,10 +107,10 @@ def test_r06_a_broker_with_a_new_disk_does_not_join_by_an_old_request(cluster: C
     assert isinstance(result, IneligibleReplica)
     assert cluster.standing("a") == (1, (1, 2), ())
     [result] = cluster.ask(1, cluster.change("a", (1, 2, 3)))
-    assert isinstance(result, AlteredPartition), "with the epoch of its new life it may"
+    assert isinstance(result, AlteredPartition), "with its new broker epoch it may"
 
 
-def test_r06_a_member_that_died_meanwhile_makes_the_request_stale(cluster: Cluster) -> None:
+def test_r06_a_member_that_has_restarted_makes_the_request_stale(cluster: Cluster) -> None:
     cluster.set_isr("a", 1, 2)
     request = cluster.change("a", (1, 2, 3))
     cluster.register(2, incarnation=1, disk=1)
@@ -118,7 +121,7 @@ def test_r06_a_member_that_died_meanwhile_makes_the_request_stale(cluster: Clust
 
 @pytest.mark.parametrize("what", ["fenced", "stopping"])
 def test_r08_a_broker_that_is_fenced_or_stopping_does_not_join(cluster: Cluster, what: str) -> None:
-    """It may still fetch; in the ISR it would be elected, or hold the mark."""
+    """It may still fetch; in the ISR it could be elected, or hold back the high watermark."""
     cluster.set_isr("a", 1, 2)
     if what == "fenced":
         cluster.fence(3)
@@ -130,10 +133,10 @@ def test_r08_a_broker_that_is_fenced_or_stopping_does_not_join(cluster: Cluster,
     assert cluster.standing("a") == (1, (1, 2), ())
 
 
-def test_r09_a_leader_whose_request_was_taken_and_who_was_replaced_is_told(
+def test_r09_a_replaced_leader_is_notified_after_its_accepted_request(
     cluster: Cluster,
 ) -> None:
-    """It must go on counting the newcomer until then, for that one may lead by now."""
+    """It must count the new member until then, which may be the leader now."""
     cluster.set_isr("a", 1, 2)
     request = cluster.change("a", (1, 2, 3))
     cluster.ask(1, request)
@@ -147,8 +150,8 @@ def test_r09_a_leader_whose_request_was_taken_and_who_was_replaced_is_told(
     assert isinstance(reply.results[0], FencedLeaderEpoch)
 
 
-def test_r11_a_replica_that_was_removed_and_added_again_is_told_apart(cluster: Cluster) -> None:
-    """By the leader epoch: what it fetched in its earlier life counts for nothing."""
+def test_r11_a_replica_that_was_removed_and_added_again_is_distinguished(cluster: Cluster) -> None:
+    """By the leader epoch: offsets fetched before the removal do not count."""
     epoch = cluster.partition("a").leader_epoch
     move(cluster, 1, 2)
     removed = cluster.partition("a")
@@ -160,11 +163,12 @@ def test_r11_a_replica_that_was_removed_and_added_again_is_told_apart(cluster: C
     assert isinstance(result, FencedLeaderEpoch)
 
 
-# --- who is asked --------------------------------------------------------------------------------
+# --- stale controllers ---------------------------------------------------------------------------
 
 
-def test_r28_a_controller_that_knows_less_sends_the_leader_on(cluster: Cluster) -> None:
-    """Told "fenced" by a controller of the past, a leader would wait for metadata that it has."""
+def test_r28_a_stale_controller_redirects_the_leader(cluster: Cluster) -> None:
+    """After "fenced" from a stale controller, a leader would wait for metadata that it already
+    has."""
     behind = Cluster(image=cluster.image)
     cluster.fence(1)
     cluster.unfence(1)
@@ -174,7 +178,7 @@ def test_r28_a_controller_that_knows_less_sends_the_leader_on(cluster: Cluster) 
     assert isinstance(result, AlteredPartition)
 
 
-def test_r28_the_same_leader_with_a_later_isr_is_sent_on_too(cluster: Cluster) -> None:
+def test_r28_the_same_leader_with_a_later_isr_is_redirected_too(cluster: Cluster) -> None:
     behind = Cluster(image=cluster.image)
     cluster.set_isr("a", 1, 2)
     [result] = behind.ask(1, cluster.change("a", (1, 2, 3)))
@@ -184,8 +188,8 @@ def test_r28_the_same_leader_with_a_later_isr_is_sent_on_too(cluster: Cluster) -
 # --- registrations -------------------------------------------------------------------------------
 
 
-def test_r30_the_same_incarnation_again_keeps_its_epoch_and_its_place(cluster: Cluster) -> None:
-    """A repeat after a lost answer, or a new stream: nothing happened to the broker."""
+def test_r30_a_repeated_registration_keeps_its_epoch_and_its_isr(cluster: Cluster) -> None:
+    """A repeat after a lost response, or a new stream: the broker has not changed."""
     epoch = cluster.epoch(1)
     before = cluster.image
     for boot in ("boot", "another word for it"):
@@ -195,7 +199,7 @@ def test_r30_the_same_incarnation_again_keeps_its_epoch_and_its_place(cluster: C
     assert cluster.standing("a") == (1, (1, 2, 3), ())
 
 
-def test_a_registration_fences_the_lives_before_it(cluster: Cluster) -> None:
+def test_a_registration_fences_the_earlier_incarnations(cluster: Cluster) -> None:
     epoch = cluster.epoch(1)
     cluster.register(1, incarnation=1)
     assert cluster.image.brokers[NodeId(1)].fenced
@@ -210,10 +214,10 @@ def test_a_registration_fences_the_lives_before_it(cluster: Cluster) -> None:
         cluster.do(future)
 
 
-# --- moves ---------------------------------------------------------------------------------------
+# --- reassignments -------------------------------------------------------------------------------
 
 
-def test_a_move_puts_nobody_into_an_isr_and_leaves_enough_in_it(cluster: Cluster) -> None:
+def test_a_move_adds_no_replica_to_an_isr_and_keeps_enough_in_it(cluster: Cluster) -> None:
     for node in (4, 5, 6):
         cluster.start(node)
     move(cluster, 4, 5, 6)

@@ -1,4 +1,5 @@
-"""Whole clusters, led by hand: a leader that comes back before anybody missed it."""
+"""Simulated clusters under control of the test: a leader that restarts before its session
+expires."""
 
 import pytest
 from tests.simulation.cluster.options import TopicPlan
@@ -12,11 +13,11 @@ TOPIC = TopicPlan(name="t", partitions=1, replication=3, min_isr=2, flush_policy
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_a_leader_that_lost_its_tail_and_is_back_at_once_leads_nobody_to_cut_theirs(
+def test_a_leader_that_lost_its_tail_and_restarts_at_once_makes_no_follower_truncate(
     seed: int,
 ) -> None:
-    """It is the leader still for all that the metadata say: what it lost was acknowledged, and its
-    followers must not believe that it ends there."""
+    """By the metadata it is still the leader: its lost records were acknowledged, and its followers
+    must not truncate to its end."""
     with SimWorld(seed) as world:
         stage = ScriptedCluster(world, options_of(TOPIC))
         stage.start()

@@ -1,8 +1,8 @@
-"""The scenarios that a replicated log must survive, played by whole nodes on simulated machines.
+"""The scenarios of a replicated log, executed by nodes on simulated machines.
 
-The watch looks at every step of every node meanwhile, and in the end all replicas hold the same, no
-client has lost, doubled or seen anything that it must not, and every directory is whole. What is
-decided by a partition, a controller or a log alone is told there: docs/failure_model.md says where.
+Invariants are checked at every step of every node. At the end all replicas are equal, no client has
+lost, duplicated or unexpected records, and every directory is valid. Scenarios that a partition, a
+controller or a log decides alone are tested there: see docs/failure_model.md.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def stage_of(
     is_combined: bool = True,
     seed: int = 1,
 ) -> Iterator[ScriptedCluster]:
-    """A cluster of three nodes with one partition, started."""
+    """Start a cluster of three nodes with one partition."""
     topic = TopicPlan(
         name="t",
         partitions=1,
@@ -47,8 +47,8 @@ def stage_of(
         yield stage
 
 
-def test_r01_a_follower_that_restarts_before_it_knows_the_mark_loses_nothing() -> None:
-    """It has a record and not its high watermark; it starts again, the leader dies, it leads."""
+def test_r01_a_follower_that_restarts_with_an_old_high_watermark_loses_nothing() -> None:
+    """It has a record above its high watermark; it restarts, the leader fails, it leads."""
     with stage_of() as stage:
         stage.produce(PLACE, 5)
         follower = stage.bystander(PLACE)
@@ -62,8 +62,9 @@ def test_r01_a_follower_that_restarts_before_it_knows_the_mark_loses_nothing() -
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_r02_both_replicas_lose_power_and_hold_the_same_again(seed: int) -> None:
-    """The shorter one is back first, leads with consent, and writes others at the same offsets."""
+def test_r02_both_replicas_lose_power_and_become_equal_again(seed: int) -> None:
+    """The shorter one is back first, leads with an operator's consent, and writes other records at
+    the same offsets."""
     with stage_of(replication=2, min_isr=1, is_unclean=True, seed=seed) as stage:
         stage.produce(PLACE, 10)
         leader, (follower,) = stage.leader(PLACE), stage.followers(PLACE)
@@ -78,7 +79,7 @@ def test_r02_both_replicas_lose_power_and_hold_the_same_again(seed: int) -> None
 
 
 def test_r03_three_leaders_in_a_row_leave_no_fork() -> None:
-    """Each has the beginning of an epoch that nobody else has."""
+    """Each has the beginning of an epoch that no other replica has."""
     with stage_of(min_isr=1, flush_policy="fsync") as stage:
         stage.produce(PLACE, 3)
         for _ in range(3):
@@ -97,12 +98,12 @@ def test_r03_three_leaders_in_a_row_leave_no_fork() -> None:
                 "another one leads",
             )
         stage.produce(PLACE, 3)
-        stage.notes.is_clean = False  # what was sent by the way has no outcome
+        stage.notes.is_clean = False  # additional records have no outcome
         stage.finish()
 
 
-def test_r04_a_deposed_leader_shows_nothing_that_is_cut_later() -> None:
-    """It is cut off from all other nodes, and clients still reach it."""
+def test_r04_a_deposed_leader_returns_no_record_that_is_truncated_later() -> None:
+    """It is isolated from all other nodes, but not from clients."""
     with stage_of() as stage:
         stage.produce(PLACE, 5)
         deposed = stage.leader(PLACE)
@@ -125,7 +126,7 @@ def test_r05_the_last_in_sync_replica_that_lost_records_is_not_elected() -> None
         stage.produce(PLACE, 3)
         stage.take_down(other)
         stage.until(lambda: stage.partition(PLACE).isr == (last.node_id,), "one is in sync")
-        assert stage.partition(PLACE).elr == (other.node_id,), "the mark is frozen since"
+        assert stage.partition(PLACE).elr == (other.node_id,), "the high watermark is not frozen"
         stage.take_down(last, power=True)
         stage.until(lambda: stage.partition(PLACE).leader < 0, "nobody leads")
         stage.bring_up(last)
@@ -166,16 +167,16 @@ def test_r08_a_broker_that_stops_in_order_leaves_the_isr_before_it_goes() -> Non
         stage.finish()
 
 
-def test_r12_a_deposed_leader_cuts_its_tail_before_it_believes_a_newer_mark() -> None:
+def test_r12_a_deposed_leader_truncates_before_it_applies_a_newer_high_watermark() -> None:
     with stage_of() as stage:
         stage.produce(PLACE, 5)
         deposed = stage.leader(PLACE)
         stage.isolate(deposed, from_clients=False)
         stage.begin(lambda runtime: _send_and_forget(stage, runtime))
         stage.until(lambda: stage.partition(PLACE).leader not in (-1, deposed.node_id), "deposed")
-        stage.isolate(deposed)  # from the client as well: it asks the new leader
+        stage.isolate(deposed)  # from the client as well, which uses the new leader
         stage.produce(PLACE, 8)
-        stage.notes.is_clean = False  # what only the deposed one had is nobody's
+        stage.notes.is_clean = False  # records of the deposed leader only have no outcome
         stage.mend()
         stage.finish()
 
@@ -197,7 +198,8 @@ def test_r16_elections_without_a_record_leave_equal_logs() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_r22_a_retry_that_reaches_a_new_leader_is_stored_once(seed: int) -> None:
-    """Five batches are under way when the leader dies; the new one must know those that it has."""
+    """Five batches are in flight when the leader fails; the new one must detect those that it
+    has."""
     with stage_of(seed=seed) as stage:
         stage.produce(PLACE, 2)
         leader = stage.leader(PLACE)
@@ -241,7 +243,9 @@ def test_r27_a_write_that_waits_for_a_silent_follower_ends_when_that_leaves() ->
         stage.produce(PLACE, 1)
         waited_ms = stage.world.now_ms() - before
         assert follower.node_id not in stage.partition(PLACE).isr
-        assert waited_ms < 10_000, "the session or the lag took it out, and the write went on"
+        assert waited_ms < 10_000, (
+            "the follower left by its session or its lag, and the write continued"
+        )
         stage.finish()
 
 
@@ -258,7 +262,7 @@ def test_r28_the_controller_changes_while_replicas_come_and_go() -> None:
         stage.finish()
 
 
-def test_r29_a_topic_made_anew_while_a_broker_was_down_has_nothing_of_the_old_one() -> None:
+def test_r29_a_topic_recreated_while_a_broker_was_down_has_no_record_of_the_old_one() -> None:
     with stage_of(is_combined=False) as stage:
         stage.produce(PLACE, 10)
         follower = stage.bystander(PLACE)
@@ -275,7 +279,7 @@ def test_r29_a_topic_made_anew_while_a_broker_was_down_has_nothing_of_the_old_on
         assert len(stage.finish()[PLACE]) == 3
 
 
-def test_r30_a_broker_whose_connection_broke_keeps_its_epoch_and_its_place() -> None:
+def test_r30_a_broker_with_a_broken_connection_keeps_its_epoch_and_its_isr() -> None:
     with stage_of(is_combined=False) as stage:
         leader, active = stage.leader(PLACE), stage.cluster.leader()
         assert active is not None
@@ -290,8 +294,8 @@ def test_r30_a_broker_whose_connection_broke_keeps_its_epoch_and_its_place() -> 
         stage.finish()
 
 
-def test_r31_a_follower_whose_leader_leads_in_a_newer_epoch_follows_on() -> None:
-    """Its stream, and what the leader remembers of it, are of the epoch before."""
+def test_r31_a_follower_continues_when_its_leader_has_a_newer_epoch() -> None:
+    """Its stream, and the leader's state of it, belong to the previous epoch."""
     with stage_of(is_combined=False, min_isr=1, flush_policy="fsync") as stage:
         stage.produce(PLACE, 3)
         leader = stage.leader(PLACE)
@@ -305,7 +309,7 @@ def test_r31_a_follower_whose_leader_leads_in_a_newer_epoch_follows_on() -> None
 
 
 async def _send_and_forget(stage: ScriptedCluster, runtime: Runtime) -> None:
-    """Send records that the leader alone may store."""
+    """Send records that only the leader may store."""
     producer = stage.client().producer(acks="leader", linger_ms=0)
     for number in range(3):
         try:
