@@ -1,10 +1,10 @@
-"""A user's program on a cluster or through Spark Connect; a program for test_clusters.
+"""A user's program on a cluster or through Spark Connect, for test_clusters.
 
     cluster_program.py '{"master": ..., "bootstrap": ..., "topic": ..., "written": ..., ...}'
 
 It writes the records of topic `topic` to `written` in a batch, and those to `streamed` in a stream.
-`master` is "connect" for a Spark Connect session with a server of its own, else a master's address.
-It prints one line of JSON: what it read.
+`master` is "connect" for a Spark Connect session with a separate server, otherwise a master's
+address. It prints the results of its reads as one line of JSON.
 """
 
 import json
@@ -31,8 +31,8 @@ CONFIG = {
 
 
 def connect(events: Path) -> "SparkSession":
-    """Return a session of Spark Connect that no one has configured; its server writes what its UI
-    shows into a folder."""
+    """Return a session of Spark Connect without configuration; its server writes the data of its UI
+    into a folder."""
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(find_java(os.environ))
@@ -66,7 +66,7 @@ def summary(frame: "DataFrame") -> list[list[int]]:
 
 
 def refused_password(spark: "SparkSession", options: dict[str, str]) -> str:
-    """Return the error of a read with a password, which this broker does not need."""
+    """Return the error of a read with a password, which the broker has not configured."""
     from pyspark.errors import PySparkException
 
     login = 'ScramLoginModule required username="etl" password="hunter2-top";'
@@ -108,7 +108,7 @@ def main() -> None:
         found["stream"] = summary(spark.read.format("quorumlog").options(**options).load())
         if not is_connect:
             executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
-            found["executors"] = executors - 1  # the driver is listed, too
+            found["executors"] = executors - 1  # the list includes the driver
         print(json.dumps(found))
     finally:
         spark.stop()

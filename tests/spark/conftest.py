@@ -1,4 +1,4 @@
-"""One Spark session and one broker for all tests of a file's process, and a way to fill topics."""
+"""One Spark session and one broker for all tests of a file's process, and fixtures for topics."""
 
 import itertools
 import json
@@ -24,18 +24,18 @@ START_SECONDS_MAX = 120
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test here."""
+    """Mark every test in this folder."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.slow)
-            # The first test of a process starts a JVM, which on a busy machine takes its time. One
-            # that is interrupted spoils the session's connection to it, for all that follow.
+            # The first test of a process starts a JVM, which is slow on a busy machine. An
+            # interrupted start breaks the session's connection for all following tests.
             item.add_marker(pytest.mark.timeout(600))
 
 
 class Broker:
-    """`quorumlog dev` on free ports, in a process of its own."""
+    """`quorumlog dev` on free ports, in a separate process."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -43,7 +43,7 @@ class Broker:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Return when it is ready; a second start takes the same port."""
+        """Start it and wait until it is ready; later starts use the same port."""
         port = self.address.rpartition(":")[2] or "0"
         self._process = subprocess.Popen(
             [
@@ -59,13 +59,13 @@ class Broker:
         self.address = json.loads(line)["grpc"]
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill it, as a crash does."""
         assert self._process is not None
         self._process.kill()
         self._end()
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop it in order."""
         assert self._process is not None
         self._process.terminate()
         self._end()
@@ -79,7 +79,7 @@ class Broker:
 
 @pytest.fixture(scope="session")
 def broker(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for all tests: each uses topics of its own.
+    """Start a broker for all tests; each uses its own topics.
 
     The session comes first: PySpark starts its JVM by a fork, which gRPC in use would disturb.
     """
@@ -91,7 +91,7 @@ def broker(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that the test may kill."""
+    """Start a broker that the test may kill."""
     held = Broker(tmp_path / "data")
     held.start()
     yield held
@@ -100,7 +100,7 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """A session as users get it from `quorumlog.spark.session`."""
+    """Return a session as users get it from `quorumlog.spark.session`."""
     from quorumlog.spark import session
 
     made = session(
@@ -115,21 +115,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         },
     )
     yield made
-    with warnings.catch_warnings():  # after an interrupted test its JVM does not answer any more
+    with warnings.catch_warnings():  # after an interrupted test its JVM does not respond any more
         warnings.filterwarnings("default", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
         made.stop()
 
 
 @pytest.fixture(scope="session")
 def log(broker: Broker) -> Iterator[quorumlog.Log]:
-    """A client of the broker."""
+    """Return a client of the broker."""
     with quorumlog.connect(broker.address) as client:
         yield client
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, log: quorumlog.Log) -> Callable[..., str]:
-    """Makes topics named after the test; their records may be of 1970, and stay."""
+    """Return a function that creates topics named after the test, without retention."""
     test = "".join(sign if sign.isalnum() else "-" for sign in request.node.name)[:150]
     numbers = itertools.count()
 

@@ -1,4 +1,4 @@
-"""A pipeline in a process that kills its whole session at a step; a program for test_pipelines.
+"""A pipeline in a process that kills its whole session at a step, for test_pipelines.
 
 killed_pipeline.py '{"pipeline": "to_lake", "step": ..., "arguments": {"bootstrap": ..., ...}}'
 """
@@ -15,13 +15,13 @@ from quorumlog.spark import pipelines
 
 STEPS = {
     "written": ("open", "table.json.partial"),  # the files of batch 0 are not decided
-    "decided": ("os.rename", ".parquet"),  # they are, and not in the table
-    "moved": ("os.rmdir", "batch-1"),  # those of batch 1 are; Spark has not committed it
+    "decided": ("os.rename", ".parquet"),  # they are decided, but not in the table
+    "moved": ("os.rmdir", "batch-1"),  # in the table; Spark has not committed it
 }
 
 
 def end() -> None:
-    """Kill the driver and its JVM, as a power cut would."""
+    """Kill the driver and its JVM, as a power cut does."""
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 

@@ -1,10 +1,11 @@
-"""A streaming query that may kill its whole session at a step; a program for test_kills.
+"""A streaming query that kills its whole session at a step, for test_kills.
 
     killed_query.py '{"bootstrap": ..., "topic": ..., "start": ..., "folder": ..., "step": ...}'
 
-With a step it runs until that kills it; without one it reads what is there and ends. The sink is a
-file for each micro-batch, by its number, so a repeated one is written over. Its first look for new
-records waits until the test has appended some: file `waits` says so, `go` ends it.
+With a step it runs until the kill; without one it reads all available records and ends. The sink is
+a file for each micro-batch, by its number, so that a repeated one is overwritten. Its first query
+for new records waits until the test has appended some: the file `waits` signals the wait, `go` ends
+it.
 """
 
 import json
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def end(group: int) -> None:
-    """Kill a session as a power cut would: the driver, its JVM, and who calls."""
+    """Kill a session as a power cut does: the driver, its JVM, and the calling process."""
     os.killpg(group, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class KilledReader(StreamReader):
-    """A stream's reader that kills at one of its calls."""
+    """A stream's reader that kills the session at one of its calls."""
 
     plan: dict[str, Any]
     first: dict[str, Any] | None = None
@@ -59,7 +60,7 @@ class KilledReader(StreamReader):
             while not (folder / "go").exists():
                 time.sleep(0.05)
         found = super().latestOffset(start, limit)
-        self._at("plan" if start == self.first else "told")
+        self._at("plan" if start == self.first else "replanned")
         return found
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -73,14 +74,14 @@ class KilledReader(StreamReader):
 
 
 class KilledSource(QuorumlogSource):
-    """The source, with a plan of when to end."""
+    """The source, with a plan of the kill."""
 
     @classmethod
     def name(cls) -> str:
         return "killed"
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        query_group.COMMIT_TIMEOUT_MS = 60_000  # a busy machine may take more than a second
+        query_group.COMMIT_TIMEOUT_MS = 60_000  # a busy machine may take over a second
         options = parse_options(self.options, Mode.STREAM)
         reader = KilledReader(options, schema, columns_wanted(schema, include_headers=None))
         reader.plan = json.loads(os.environ["QUORUMLOG_KILLED_QUERY"])

@@ -36,7 +36,7 @@ WAIT_S: Final = 300.0
 
 KILL: Final = "kill the session"
 KILL_DRIVER: Final = "kill the driver and its JVM"
-DIE: Final = "end the driver"  # an imitation of KILL in a session that goes on
+DIE: Final = "end the driver"  # imitates KILL in a session that continues
 END: Final = "end the process"
 FAIL: Final = "raise an error"
 LOSE: Final = "lose the answer"
@@ -48,7 +48,7 @@ DROP_SHUFFLE: Final = "delete a shuffle file"
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens at a step, once. A condition that is None holds everywhere."""
+    """A fault at a step, once. A condition that is None always matches."""
 
     at: str
     """`before CALL` or `after CALL` of a gRPC call; `rows`: a task has sent half of its rows;
@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def is_dead(self) -> bool:
-        """True after DIE: nothing of this driver runs any more."""
+        """Return True after DIE: no more work of this driver runs."""
         return self.file("dead").exists()
 
     def matches(self, index: int, step: str, place: "Place") -> bool:
@@ -162,17 +162,16 @@ def end_driver(plan: Plan, fault: Fault) -> None:
 
 
 def end_process(plan: Plan, fault: Fault) -> None:
-    """End this process."""
     os._exit(1)
 
 
 def raise_error(plan: Plan, fault: Fault) -> None:
-    """Raise an error that is none of the product's."""
+    """Raise an error that is not one of quorumlog."""
     raise OSError(f"{fault.name}: a planned error")
 
 
 def lose_answer(plan: Plan, fault: Fault) -> None:
-    """Raise the error of a connection that breaks before the answer arrives."""
+    """Raise the error of a connection that breaks before the response arrives."""
     raise OutcomeUnknown(f"{fault.name}: the answer is lost")
 
 
@@ -213,15 +212,15 @@ def parent_of(pid: int) -> int:
 
 
 def wait_for(path: Path) -> None:
-    """Return once a file exists."""
+    """Wait until a file exists."""
     end_s = time.monotonic() + WAIT_S
     while not path.exists():
-        assert time.monotonic() < end_s, f"{path.name} does not come"
+        assert time.monotonic() < end_s, f"{path.name} does not appear"
         time.sleep(0.02)
 
 
 def install(plan: Plan, place: Place) -> Current:
-    """Cause the faults of a plan in this process, from here on."""
+    """Cause the faults of a plan in this process from now on."""
     channel: Any = grpc_network._GrpcChannel
     current = Current(plan, place)
     vars(sink_rows)["PIECE_BYTES"] = 1  # half of the rows are sent before the others
@@ -241,14 +240,14 @@ def install(plan: Plan, place: Place) -> Current:
 
 
 class FaultyWriter:
-    """A writer of the sink, with faults. Its other base is that of the writer inside."""
+    """A writer of the sink with faults. Its other base is the class of the inner writer."""
 
     def __init__(self, inner: Any, plan: Plan) -> None:
         self.inner = inner
         self.plan = plan
 
     def write(self, rows: Iterator[Any]) -> Any:
-        """Write the rows of a task; note how it ends."""
+        """Write the rows of a task; record the outcome."""
         place = here()
         current = install(self.plan, place)
         if self.plan.is_dead:
@@ -371,7 +370,7 @@ def start_query(
     return writer.trigger(availableNow=True).start()
 
 
-# --- what readers get ----------------------------------------------------------------------------
+# --- readers -------------------------------------------------------------------------------------
 
 
 def read_rows(
@@ -386,7 +385,7 @@ def read_rows(
 
 
 def wait_decided(log: "quorumlog.Log", topic: str) -> None:
-    """Return once each staged record of a topic is committed or aborted."""
+    """Wait until each staged record of a topic is committed or aborted."""
     end_s = time.monotonic() + WAIT_S
     while True:
         stable = log.list_offsets(topic, isolation_level="read_committed")

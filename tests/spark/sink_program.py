@@ -1,6 +1,6 @@
-"""A driver with faults, in a process of its own: `python -m tests.spark.sink_program JSON`.
+"""A driver with faults, in a separate process: `python -m tests.spark.sink_program JSON`.
 
-It writes the files of a folder to a topic and ends: with 0, or with 3 and the error if the query
+It writes the files of a folder to a topic and exits with 0, or with 3 and the error if the query
 fails.
 """
 

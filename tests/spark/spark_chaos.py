@@ -80,12 +80,12 @@ def expected_totals(flights: pd.DataFrame) -> Counter[tuple[Any, ...]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a number of numpy as one of Python."""
+    """Return a number of numpy as a Python number."""
     return value if isinstance(value, str) else int(value)
 
 
 def found_totals(table: Path) -> Counter[tuple[Any, ...]]:
-    """Return the rows of the table, with the number of times that each is there."""
+    """Return the rows of the table with their counts."""
     values = [
         value
         for path in sorted(table.glob("part=*/*.parquet"))
@@ -106,23 +106,22 @@ def processes(session: int) -> dict[int, str]:
             if int(fields[3]) == session and fields[0] != "Z":
                 found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
         except (OSError, ValueError):
-            continue  # it has ended
+            continue  # the process has ended
     return found
 
 
 def kill(pid: int) -> None:
-    """Kill a process, if it runs."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
 @dataclass(slots=True)
 class Driver:
-    """The processes of the pipeline's program, one after the other."""
+    """The consecutive processes of the pipeline's program."""
 
     given: dict[str, Any]
     folder: Path
-    failures: int = 0  # it ended by itself, with the error of a query
+    failures: int = 0  # exits with the error of a query
     _process: "subprocess.Popen[bytes] | None" = None
     _sessions: list[int] = field(default_factory=list)
 
@@ -145,7 +144,7 @@ class Driver:
 
     @property
     def process(self) -> "subprocess.Popen[bytes]":
-        """The running process."""
+        """Return the running process."""
         assert self._process is not None, "started"
         return self._process
 
@@ -209,7 +208,7 @@ class SparkChaos:
     _given: int = 0  # files that the query can read
 
     def run(self) -> dict[str, Any]:
-        """Start everything, kill, judge; return the report."""
+        """Start everything, run the kills, and check. Return the report."""
         began_s = time.monotonic()
         flights = load_flights(self.rows)
         count = FILES_PER_KILL * (self.kills + 1)
@@ -233,7 +232,7 @@ class SparkChaos:
         ended = expected_totals(pd.concat(self._files[-2:]))
         missing, extra = expected - found, found - expected - ended
         assert not missing, f"{missing.total()} of {len(expected)} are missing: {[*missing][:3]}"
-        assert not extra, f"{extra.total()} are wrong or there twice: {[*extra][:3]}"
+        assert not extra, f"{extra.total()} are wrong or repeated: {[*extra][:3]}"
         return {
             "seconds": round(time.monotonic() - began_s, 1),
             "seed": self.seed,
@@ -261,7 +260,7 @@ class SparkChaos:
             "config": {"spark.local.dir": str(self.folder / "local")},
         }
 
-    # --- what happens ------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------
 
     def _give(self, files: int) -> None:
         """Let the query read further files, in order of their times."""
@@ -321,7 +320,7 @@ class SparkChaos:
 def run_spark_chaos(
     folder: Path, *, kills: int, seed: int, rows: int | None = None
 ) -> dict[str, Any]:
-    """Run in a folder of its own; raises AssertionError with what went wrong."""
+    """Run in a folder. Raise AssertionError with the failure."""
     return SparkChaos(folder, kills, seed, rows).run()
 
 

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on this machine: a master and workers in processes of their own."""
+"""A standalone Spark cluster on this machine: a master and workers in separate processes."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ END_SECONDS_MAX: Final = 60
 
 
 def environment() -> dict[str, str]:
-    """The environment of a user's shell: nothing of the session that runs the tests."""
+    """Return the environment of a user's shell, without the variables of the test session."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     kept.pop("SPARK_LOCAL_IP", None)
     return kept
@@ -24,7 +24,7 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def cluster(folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "127.0.0.1")) -> Iterator[str]:
-    """Start a master, and on each host a worker with one core; give the master's address."""
+    """Start a master, and on each host a worker with one core; yield the master's address."""
     with contextlib.ExitStack() as ends:
         address = r"(spark://\S+:\d+)"
         master = ends.enter_context(daemon("deploy.master.Master", folder, "127.0.0.1", address))
@@ -38,7 +38,7 @@ def cluster(folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "127.0.0.1")) -
 
 @contextlib.contextmanager
 def daemon(name: str, folder: Path, host: str, ready: str, *arguments: str) -> Iterator[str]:
-    """Start a daemon of a cluster on a free port; give the first group of `ready` in its log."""
+    """Start a daemon of a cluster on a free port; return the first group of `ready` in its log."""
     folder.mkdir(exist_ok=True)
     home = Path(pyspark.__file__).parent
     path = folder / f"{name}.log"

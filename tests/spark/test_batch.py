@@ -1,4 +1,4 @@
-"""Batch reads through Spark, from a real broker, compared with what was produced."""
+"""Batch reads through Spark from a broker, compared with the produced records."""
 
 import datetime as dt
 import json
@@ -47,13 +47,13 @@ def fill(log: quorumlog.Log, topic: str, rows: range, *, keys: int = 7, **settin
 
 
 def values(frame: "DataFrame") -> list[int]:
-    """The numbers of `fill`, in the order of partition and offset."""
+    """Return the numbers of `fill`, in the order of partition and offset."""
     rows = frame.orderBy("partition", "offset").select(f.col("value").cast("string")).collect()
     return [int(row.value.removeprefix("value-")) for row in rows]
 
 
 @pytest.mark.oldest
-def test_every_record_is_read_once_where_it_was_stored(
+def test_every_record_is_read_once_at_its_position(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
     name = topic(partitions=4)
@@ -76,7 +76,7 @@ def test_every_record_is_read_once_where_it_was_stored(
 def test_committed_records_of_transactions_are_read(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
-    """A committed transaction, an aborted one, and an open one with a record behind it."""
+    """A committed transaction, an aborted one, and an open one with a record after it."""
     name = topic()
     producers = {each: log.producer(transactional_id=f"{name}.{each}") for each in ("a", "b")}
     for first, commits in ((0, True), (10, False)):
@@ -209,7 +209,7 @@ def test_ranges_are_split_without_losing_or_doubling_records(
     assert sorted(values(whole)) == list(range(5_000))
 
 
-def test_an_empty_topic_and_an_empty_pattern_read_as_no_rows(
+def test_an_empty_topic_and_an_empty_pattern_have_no_rows(
     spark: "SparkSession", broker: Any, topic: MakeTopic, load: Load
 ) -> None:
     assert load(topic()).collect() == []
@@ -217,7 +217,7 @@ def test_an_empty_topic_and_an_empty_pattern_read_as_no_rows(
     assert reader.option("subscribePattern", "no-such-.*").load().count() == 0
 
 
-def test_assignment_and_pattern_choose_what_is_read(
+def test_assignment_and_pattern_select_partitions(
     log: quorumlog.Log, topic: MakeTopic, spark: "SparkSession", broker: Any
 ) -> None:
     names = [topic(partitions=2), topic(partitions=2)]
@@ -240,7 +240,7 @@ def test_assignment_and_pattern_choose_what_is_read(
 def test_a_dataframe_is_planned_once_and_a_new_load_sees_more(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
-    """Spark's rule for Python sources: the first action fixes what "latest" is."""
+    """As for all Python sources in Spark: the first action determines "latest"."""
     name = topic()
     fill(log, name, range(10))
     frame = load(name)
@@ -271,7 +271,7 @@ def test_a_start_beyond_the_end_raises(log: quorumlog.Log, topic: MakeTopic, loa
         ({"subscribe": "no-such-topic"}, "no-such-topic: the topic does not exist"),
     ],
 )
-def test_wrong_options_end_in_a_sentence_that_names_them(
+def test_wrong_options_are_named_in_the_error(
     load: Load, options: dict[str, str], saying: str
 ) -> None:
     with pytest.raises(AnalysisException, match=saying):
@@ -279,7 +279,7 @@ def test_wrong_options_end_in_a_sentence_that_names_them(
 
 
 class OnlyHere(DataSource):
-    """Registered in one session, to show that another does not have it."""
+    """A source of one session, to show that another session does not have it."""
 
     @classmethod
     def name(cls) -> str:
@@ -290,7 +290,7 @@ class OnlyHere(DataSource):
 def test_sql_reads_without_any_registration(
     log: quorumlog.Log, topic: MakeTopic, spark: "SparkSession", broker: Any
 ) -> None:
-    """A new session has nothing registered: Spark finds the top-level package by its name."""
+    """A new session has no registered source: Spark finds the top-level package by its name."""
     name = topic()
     fill(log, name, range(10))
     spark.dataSource.register(OnlyHere)
@@ -304,7 +304,7 @@ def test_sql_reads_without_any_registration(
     assert fresh.sql("SELECT count(*) AS n FROM found").collect()[0].n == 10
 
 
-def test_a_query_over_the_log_gives_what_python_computes(
+def test_a_query_over_the_log_equals_a_computation_in_python(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
     name = topic(partitions=3)
@@ -325,10 +325,10 @@ def test_a_query_over_the_log_gives_what_python_computes(
 
 
 @pytest.mark.oldest
-def test_reading_goes_on_after_kill_9_and_restart_of_the_broker(
+def test_reading_continues_after_kill_9_and_restart_of_the_broker(
     spark: "SparkSession", own_broker: Any
 ) -> None:
-    """The workers' pooled connections outlive the broker's process, and so does every record."""
+    """The workers' pooled connections outlive the broker's process."""
     with quorumlog.connect(own_broker.address) as client:
         client.admin.create_topic("kept", partitions=2)
         fill(client, "kept", range(2_000))

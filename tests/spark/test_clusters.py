@@ -1,5 +1,5 @@
 """Source and sink through Spark Connect, on `local-cluster` and on a standalone cluster, each in
-processes of its own."""
+separate processes."""
 
 import json
 import subprocess
@@ -66,7 +66,7 @@ def test_spark_connect_reads_and_writes(run: Callable[..., dict[str, Any]], tmp_
     check(run("connect"), executors=None)
     events = "".join(path.read_text() for path in (tmp_path / "events").iterdir())
     assert "kafka.sasl.jaas.config" in events
-    assert "hunter2-top" not in events, "the UI of the server would show it"
+    assert "hunter2-top" not in events, "the UI of the server shows the password"
 
 
 @pytest.mark.long  # the standalone cluster has the same processes, and more
@@ -76,7 +76,7 @@ def test_a_local_cluster_reads_and_writes(run: Callable[..., dict[str, Any]]) ->
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
-    """The address of a master with two workers."""
+    """Start a master with two workers; return its address."""
     with cluster(tmp_path) as master:
         yield master
 

@@ -16,7 +16,8 @@ NAMES = ("spark_delays", "spark_features", "spark_upserts")
 
 
 def load(name: str) -> Any:
-    """Return an example as a module that workers cannot import, as `__main__` is none for them."""
+    """Return an example as a module that workers cannot import: they cannot import `__main__`
+    either."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -33,7 +34,7 @@ def test_example_equals_an_independent_computation(
 
 
 @pytest.mark.long
-def test_second_run_adds_only_what_is_new(
+def test_second_run_adds_only_new_records(
     spark: "SparkSession", own_broker: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     delays = load("spark_delays")

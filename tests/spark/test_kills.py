@@ -1,4 +1,4 @@
-"""A streaming query whose whole session is killed at a step of its micro-batches, and run again."""
+"""A streaming query whose session is killed at a step of its micro-batches, and restarted."""
 
 import json
 import subprocess
@@ -16,9 +16,9 @@ QUORUMLOG = (sys.executable, "-m", "quorumlog.cli")
 PROGRAM = Path(__file__).with_name("killed_query.py")
 SECONDS_MAX = 300
 
-STEPS = ("plan", "planned", "tasks", "sink", "committed", "told", "second sink")
-TOLD = {"told": 15, "second sink": 11}
-"""How far the query says that it is, at a start of 5, once batch 0 is committed."""
+STEPS = ("plan", "planned", "tasks", "sink", "committed", "replanned", "second sink")
+COMMITTED = {"replanned": 15, "second sink": 11}
+"""The committed offset of the query's group, at a start of 5, once batch 0 is committed."""
 CASES = [("latest", step) for step in STEPS] + [("earliest", "tasks"), ("earliest", "sink")]
 
 
@@ -30,7 +30,8 @@ def until(claim: Callable[[], bool], what: str) -> None:
 
 
 class Command:
-    """The command line against one broker: no client in this process, which forks."""
+    """Commands for one broker in separate processes: this process forks, and must not have a
+    client."""
 
     def __init__(self, address: str) -> None:
         self._bootstrap = ("--bootstrap", address)
@@ -50,7 +51,7 @@ class Command:
 
 
 def start(plan: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Start the query, leader of a process group of its own."""
+    """Start the query as the leader of a process group."""
     return subprocess.Popen(
         [sys.executable, str(PROGRAM), json.dumps(plan)], start_new_session=True
     )
@@ -85,7 +86,7 @@ def test_a_query_killed_at_a_step_loses_nothing_and_reads_nothing_twice(
     assert query.returncode == -9
     command.fill("t", range(15, 20))
     begins = 5 if where == "latest" else 0
-    assert command.lag("t") == 20 - TOLD.get(step, begins)
+    assert command.lag("t") == 20 - COMMITTED.get(step, begins)
     again = start(plan | {"step": ""})
     try:
         assert again.wait(SECONDS_MAX) == 0

@@ -12,17 +12,17 @@ PAGE_S = 900
 
 
 GUIDE = "spark_quickstart.md"
-"""A page that is played here only: its commands show the records of its programs."""
+"""A page that runs only here: its commands show the records of its programs."""
 
 CLUSTER = "docs/secure_cluster.md"
-"""A page that is played up to its program; `test_secure_cluster.py` plays it without Spark."""
+"""A page that runs up to its program; `test_secure_cluster.py` runs it without Spark."""
 
 PAGES = ("README.md", "docs/quickstart.md", "docs/spark.md", f"docs/{GUIDE}", "docs/security.md")
 
 
 @pytest.mark.timeout(PAGE_S + 60)
-def test_the_pages_do_what_they_say_with_spark_too(tmp_path: Path) -> None:
-    """In a process and a JVM of their own, as a reader would."""
+def test_the_pages_have_the_documented_results_with_spark(tmp_path: Path) -> None:
+    """In a separate process and JVM, as for a reader."""
     begun, _, rest = (ROOT / CLUSTER).read_text().partition("\n## On several machines\n")
     assert "quorumlog.spark" in begun
     assert "quorumlog.spark" not in rest
@@ -33,8 +33,8 @@ def test_the_pages_do_what_they_say_with_spark_too(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_no_page_with_a_spark_program_is_forgotten() -> None:
+def test_every_page_with_a_spark_program_is_run() -> None:
     pages = {*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")}
-    pages.remove(ROOT / "docs" / "package_page.md")  # its programs are the first page's
+    pages.remove(ROOT / "docs" / "package_page.md")  # its programs are those of the first page
     with_spark = [path for path in pages if "from quorumlog.spark" in path.read_text()]
     assert {str(path.relative_to(ROOT)) for path in with_spark} == {*PAGES, CLUSTER}

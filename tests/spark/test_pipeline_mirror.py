@@ -1,4 +1,4 @@
-"""`mirror` between topics of one broker: its copies, its resumption, and its refusals."""
+"""`mirror` between topics of one broker: its copies, its resumption, and its errors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +48,7 @@ def fill(log: quorumlog.Log, topic: str, rows: range) -> None:
 
 
 def stored(log: quorumlog.Log, topic: str) -> list[list[tuple[Any, ...]]]:
-    """The records of each partition in order, without their offsets."""
+    """Return the records of each partition in order, without their offsets."""
     found: list[list[tuple[Any, ...]]] = [[] for _ in range(PARTITIONS)]
     for record in log.consumer(topic, until_end=True):
         headers = tuple(record.headers or ())

@@ -47,7 +47,7 @@ Run = Callable[..., "VerifyReport"]
 
 
 def sample(partitions: int, count: int) -> Records:
-    """Records with null and empty keys and values, and headers, of all lengths of XXH64."""
+    """Return records with null and empty keys and values, and headers, of all lengths of XXH64."""
     return {
         partition: [
             {
@@ -70,7 +70,7 @@ def produce(log: quorumlog.Log, topic: str, records: Records) -> None:
 
 
 def copies(log: quorumlog.Log, topic: MakeTopic, records: Records, *others: Records) -> list[str]:
-    """Topics with these records."""
+    """Create topics with these records."""
     names = [topic(partitions=len(each)) for each in (records, *others)]
     for name, each in zip(names, (records, *others), strict=True):
         produce(log, name, each)
@@ -190,7 +190,7 @@ def test_duplicates_are_counted_by_expressions(
 
 
 def ranges(bootstrap: str, topic: str, end: int) -> TopicRanges:
-    """The first records of partition 0."""
+    """Return the first records of partition 0."""
     place = TopicPartition(topic, 0)
     return TopicRanges(bootstrap=bootstrap, ranges={place: Range(place=place, start=0, end=end)})
 
@@ -208,7 +208,7 @@ def test_the_latest_records_of_keys_are_compared(
     assert run(names[0], names[1], comparison="latest").is_sound
     (difference,) = run(names[0], names[2], comparison="latest").differences
     assert difference.offsets == (2, None)
-    # The cleaner of a live source has removed what a later record replaces.
+    # The cleaner of an active source has removed records with a later one of the key.
     cleaned = copies(log, topic, {0: [row(b"b", b"1"), row(b"a", b"2"), row(b"a", b"3")]})[0]
     cluster = run(cleaned).bootstrap
     pair = TopicPair(ranges(cluster, cleaned, 1), ranges(cluster, names[1], 2), is_live=True)

@@ -1,4 +1,4 @@
-"""The pipelines on a real broker, compared with what was produced."""
+"""The pipelines on a real broker, compared with the produced records."""
 
 import datetime as dt
 import json
@@ -60,7 +60,7 @@ def in_lake(path: Path) -> list[tuple[Any, ...]]:
 
 
 def run_killed(pipeline: str, step: str, **arguments: Any) -> None:
-    """Run a pipeline in a session of its own, until it is killed at a step."""
+    """Run a pipeline in a separate session until it is killed at a step."""
     plan = {"pipeline": pipeline, "step": step, "arguments": arguments}
     command = [sys.executable, str(PROGRAM), json.dumps(plan)]
     process = subprocess.Popen(command, start_new_session=True)
@@ -255,7 +255,7 @@ def test_ctrl_c_ends_a_pipeline_after_its_micro_batch(
 def write_csv(folder: Path, number: int, rows: range) -> None:
     """Write a file of rows, newer than those with lower numbers."""
     folder.mkdir(exist_ok=True)
-    path = folder / f"{9 - number}.csv"  # the order of names is not that of times
+    path = folder / f"{9 - number}.csv"  # the order of names differs from that of times
     lines = [f"key-{row % 5},{row}" for row in rows]
     path.write_text("\n".join(["name,number", *lines]) + "\n")
     os.utime(path, (1e9 + number * 1_000_000,) * 2)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-SECRET = "hunter2-top"  # of etl; dora has the same and no rights
+SECRET = "hunter2-top"  # of etl; dora has the same and no permissions
 PATIENCE_S = 300
 REFUSED_S = 60  # an error without retries, on a busy machine
 
@@ -32,7 +32,7 @@ class SecureCluster:
         self._secrets = secrets
 
     def kafkas(self, user: str = "etl", password: str = SECRET) -> dict[str, str]:
-        """The options in Kafka's names, with the password itself."""
+        """Return the options in Kafka's names, with the password in an option."""
         return {
             "bootstrap": self._broker.grpc,
             "kafka.security.protocol": "SASL_SSL",
@@ -44,7 +44,7 @@ class SecureCluster:
         }
 
     def own(self, user: str = "etl", password: str = SECRET) -> dict[str, str]:
-        """The options in the names of the client settings, with the place of the password."""
+        """Return the options in the names of the client settings, with the file of the password."""
         place = self._secrets / f"{user}.password"
         place.touch(mode=0o600)
         place.write_text(f"{password}\n")
@@ -82,7 +82,7 @@ class SecureCluster:
 def secure(
     spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecureCluster]:
-    """One broker for all tests. The session comes first, as in the fixture `broker`."""
+    """Start one broker for all tests. The session comes first, as in the fixture `broker`."""
     with Broker(secure=True) as broker, broker.connect() as admin:
         cluster = SecureCluster(broker, admin, tmp_path_factory.mktemp("secrets"))
         for user in ("etl", "dora"):
@@ -192,7 +192,7 @@ def test_password_is_in_no_plan_and_no_error(
 
 
 def executions(spark: "SparkSession") -> list[str]:
-    """Return the texts that Spark's UI shows of each execution."""
+    """Return the texts of each execution in Spark's UI."""
     found = spark._jsparkSession.sharedState().statusStore().executionsList()
     assert found.size() > 0
     texts = []

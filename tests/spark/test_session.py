@@ -1,4 +1,4 @@
-"""What `session` and `configure` promise, and the demo that users run first."""
+"""The guarantees of `session` and `configure`, and the demo that users run first."""
 
 import importlib.util
 import subprocess
@@ -31,7 +31,7 @@ def test_a_session_runs_this_python_on_this_machine_only(spark: "SparkSession") 
 
 
 @pytest.mark.oldest
-def test_configuring_again_changes_nothing_and_says_nothing(spark: "SparkSession") -> None:
+def test_configuring_again_changes_and_prints_nothing(spark: "SparkSession") -> None:
     configure(spark)
     assert spark.conf.get(MAX_BYTES_PER_BATCH[0]) == MAX_BYTES_PER_BATCH[1]
 
@@ -55,7 +55,7 @@ def test_a_filter_gives_the_same_rows_where_spark_offers_filters_to_sources(
 
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The demo as a module."""
+    """Import the demo as a module."""
     monkeypatch.syspath_prepend(DEMO.parent)
     spec = importlib.util.spec_from_file_location("flights_demo", DEMO)
     assert spec is not None

@@ -187,7 +187,7 @@ def test_query_writes_each_record_once_over_restarts(
 def test_query_with_another_input_for_a_committed_batch_fails(
     spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """A checkpoint that lost its offsets plans another batch under a number that is committed."""
+    """A checkpoint that lost its offsets plans another batch with a committed number."""
     source, target = topic(), topic()
     fill(log, source, range(10))
     checkpoint = tmp_path / "checkpoint"
@@ -203,7 +203,7 @@ def test_query_with_another_input_for_a_committed_batch_fails(
         query.awaitTermination(PATIENCE_S)
     query = copy(spark, broker, source, checkpoint, topic=target, onDifferentBatch="warn")
     assert query.awaitTermination(PATIENCE_S)
-    assert rows_out(query) == 15, "rows of tasks, which the sink dropped"
+    assert rows_out(query) == 15, "the sink dropped rows of tasks"
     assert numbers(log, target) == list(range(10))
 
 

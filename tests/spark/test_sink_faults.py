@@ -53,7 +53,7 @@ TOP = Path(__file__).parents[2]
 
 
 class Rig:
-    """A topic, a job that writes to it, and the folders of both."""
+    """A topic, a job that writes to it, and their folders."""
 
     def __init__(
         self, spark: "SparkSession", log: quorumlog.Log, address: str, topic: str, folder: Path
@@ -113,7 +113,7 @@ class Rig:
         """Write rows by the plan that was registered last."""
         rows.write.format(FORMAT).options(**self.options, **options).mode("append").save()
 
-    # --- what readers get ----------------------------------------------------------------------
+    # --- readers -------------------------------------------------------------------------------
 
     def check(self, expected: dict[str, list[int]]) -> None:
         """Check that readers get each expected row once, in order within a key."""
@@ -143,7 +143,7 @@ def rig(
 
 
 class Program:
-    """A driver in a process of its own: `tests.spark.sink_program`."""
+    """A driver in a separate process: `tests.spark.sink_program`."""
 
     def __init__(self, folder: Path, given: dict[str, Any], *faults: Fault) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -167,11 +167,11 @@ class Program:
         return self.file("output").read_text(errors="replace")[-5_000:]
 
     def wait_until(self, name: str, *, is_running: bool = True) -> None:
-        """Return once a file of its plan exists."""
+        """Wait until a file of its plan exists."""
         end_s = time.monotonic() + PATIENCE_S
         while not self.file(name).exists():
             assert not is_running or self._process.poll() is None, self.output()
-            assert time.monotonic() < end_s, f"{name} does not come: {self.output()}"
+            assert time.monotonic() < end_s, f"{name} does not appear: {self.output()}"
             time.sleep(0.05)
 
     def end(self) -> int:
@@ -356,7 +356,7 @@ def test_the_later_of_two_writes_under_one_name_wins(rig: Rig) -> None:
     failures: list[str] = []
 
     def save() -> None:
-        rig.spark.createDataFrame([], "x int")  # the session becomes the thread's
+        rig.spark.createDataFrame([], "x int")  # the session becomes that of the thread
         try:
             rig.save(rig.rows(0, 100), **name, commitNumber="1")
         except PySparkException as error:
@@ -451,8 +451,8 @@ def test_a_query_waits_for_a_broker_that_is_killed(
 def test_a_task_that_outlives_its_killed_driver_adds_no_row(
     rig: Rig, start: Callable[..., Program]
 ) -> None:
-    """The driver and its JVM are killed while a task has staged half of its rows. The task goes on
-    after another driver has committed the batch."""
+    """The driver and its JVM are killed while a task has staged half of its rows. The task
+    continues after another driver has committed the batch."""
     rig.fill(0, 1)
     program = start(Fault(at="rows", actions=(LEAVE, KILL_DRIVER, WAIT), task=1))
     assert program.end() == -signal.SIGKILL, program.output()
@@ -490,7 +490,7 @@ def test_a_stage_that_expires_under_a_slow_job_fails_the_batch_and_nothing_is_lo
     query, plan = rig.start(Fault(at="before Commit", actions=(WAIT,)), stageTimeout="2min")
     wait_for(plan.file("fault.waits"))
     time.sleep(STAGE_EXPIRES_S)
-    rig.check({})  # nothing waits for it any more
+    rig.check({})  # no transaction of its rows is open
     assert rig.staged_and_visible() == 2 * ROWS
     plan.file("fault.go").touch()
     with pytest.raises(StreamingQueryException, match="StageLost"):
@@ -526,7 +526,7 @@ def test_a_minute_without_network_delays_the_query_and_nothing_else(
 def test_a_query_continues_while_coordinators_and_leaders_are_killed(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Before each call of a micro-batch, a broker is killed that is needed for it."""
+    """Before each call of a micro-batch, a broker that the call needs is killed."""
     steps = ("before Begin", "rows", "before Seal", "before Commit")
     faults = [
         Fault(at=at, actions=(WAIT,), batch=batch, name=f"fault-{batch}")

@@ -1,4 +1,4 @@
-"""Parts of the benchmark of Spark once, tiny: that they run, not what they measure."""
+"""Parts of the benchmark of Spark run once, with small amounts."""
 
 import subprocess
 import sys

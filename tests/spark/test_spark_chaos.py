@@ -1,4 +1,4 @@
-"""A pipeline through Spark, exactly once, while brokers, executors and drivers are killed."""
+"""A pipeline through Spark is exactly once while brokers, executors and drivers are killed."""
 
 from pathlib import Path
 

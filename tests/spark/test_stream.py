@@ -1,4 +1,4 @@
-"""Streaming reads through Spark, from a real broker: what each micro-batch held, and restarts."""
+"""Streaming reads through Spark from a broker: the content of each micro-batch, and restarts."""
 
 import ast
 import json
@@ -89,7 +89,7 @@ def test_a_stream_reads_transactions_once_they_are_committed(
 
 
 @pytest.mark.oldest
-def test_a_stream_reads_from_earliest_and_a_restart_reads_only_what_is_new(
+def test_a_stream_reads_from_earliest_and_a_restart_reads_only_new_records(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
     name = topic(partitions=2)
@@ -104,7 +104,7 @@ def test_a_stream_reads_from_earliest_and_a_restart_reads_only_what_is_new(
 def test_available_now_honours_the_limit_of_each_trigger(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
-    """15 records, five a trigger: exactly three micro-batches."""
+    """15 records, five for each trigger: exactly three micro-batches."""
     name = topic()
     fill(log, name, range(15))
     batches = stream.run(subscribe=name, maxOffsetsPerTrigger="5")
@@ -122,7 +122,7 @@ def test_a_stream_starts_at_explicit_offsets_and_at_a_time(
     starts = json.dumps({name: {"0": 8, "1": -2}})
     assert stream.run(subscribe=name, startingOffsets=starts) == [[8, 9, *range(100, 110)]]
     timed = Stream(spark, broker, tmp_path / "timed")
-    soon_ms = int(time.time() * 1000) + 30 * 60 * 1000  # a topic takes no time an hour ahead
+    soon_ms = int(time.time() * 1000) + 30 * 60 * 1000  # a topic rejects timestamps an hour ahead
     with log.producer() as producer:
         for partition in range(2):
             producer.send(name, value=b"7", timestamp_ms=soon_ms, partition=partition)
@@ -130,7 +130,7 @@ def test_a_stream_starts_at_explicit_offsets_and_at_a_time(
 
 
 @pytest.mark.oldest
-def test_a_running_stream_takes_up_records_as_they_come(
+def test_a_running_stream_reads_new_records(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
     name = topic()
@@ -152,7 +152,7 @@ def test_a_running_stream_takes_up_records_as_they_come(
 
 
 @pytest.mark.oldest
-def test_a_running_query_at_latest_that_fails_goes_on_where_it_began(
+def test_a_failed_continuous_query_at_latest_restarts_at_its_first_offset(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
     name = topic()
@@ -199,22 +199,20 @@ def test_a_topic_that_begins_to_match_a_pattern_is_read_from_its_start(
     assert stream.run(subscribePattern=pattern) == [[50, 51]]
 
 
-def test_a_stream_without_a_group_cannot_start_at_latest_and_says_why(
-    topic: MakeTopic, stream: Stream
-) -> None:
+def test_a_stream_without_a_group_cannot_start_at_latest(topic: MakeTopic, stream: Stream) -> None:
     query = stream.start({"subscribe": topic()})
     with pytest.raises(StreamingQueryException, match=r"needs the option 'groupId'"):
         query.awaitTermination(PATIENCE_S)
 
 
-def test_a_query_at_latest_that_fails_goes_on_where_it_began_and_its_lag_is_seen(
+def test_a_failed_query_at_latest_restarts_at_its_first_offset_with_a_lag(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
     name = topic()
     options = {"subscribe": name, "startingOffsets": "latest", "groupId": name}
     options |= {"retentionHold": "true"}
     fill(log, name, range(5))
-    stream.fails_after = 0  # in the first batch, which has nothing
+    stream.fails_after = 0  # in the first batch, which has no records
     with pytest.raises(StreamingQueryException, match="the sink is broken"):
         stream.start(options).awaitTermination(PATIENCE_S)
     fill(log, name, range(5, 15))
@@ -234,7 +232,7 @@ def starts_of(log: quorumlog.Log, group: str) -> list[str]:
     return [name for name in names if name.startswith("__query_start.") and group in name]
 
 
-def test_a_query_that_fails_behind_its_sink_writes_every_batch_again_alike(
+def test_a_query_that_fails_after_its_sink_repeats_every_batch_unchanged(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
     name = topic()
@@ -249,7 +247,7 @@ def test_a_query_that_fails_behind_its_sink_writes_every_batch_again_alike(
     assert stream.by_number == {0: [*range(5)], 1: [*range(5, 10)], 2: [*range(10, 15)]}
 
 
-def test_available_now_honours_a_limit_by_bytes_and_waits_for_nothing(
+def test_available_now_honours_a_limit_by_bytes_and_does_not_wait(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
     name = topic()
@@ -274,7 +272,7 @@ def test_a_stream_that_starts_beyond_the_end_raises(
 
 
 @pytest.mark.oldest
-def test_a_topic_created_anew_stops_the_stream_unless_records_may_be_lost(
+def test_a_recreated_topic_stops_the_stream_unless_records_may_be_lost(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
     name = topic()

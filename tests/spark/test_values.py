@@ -1,4 +1,4 @@
-"""Decoded values through Spark, from a real broker."""
+"""Decoded values through Spark from a broker."""
 
 import io
 import json
@@ -162,7 +162,7 @@ def test_filters_are_pushed_down_and_change_no_result(
         frame = load(name, pushdown="true").where(where)
         assert [row.offset for row in frame.select("offset").collect()] == [30, 150]
         assert frame.rdd.getNumPartitions() == 1, "the other partition is not read"
-        # Only the records from 30 on, which the look-up of the time finds, are read.
+        # Only the records from 30 on are read, by the lookup of the timestamp.
         plain = load(name).where(where)
         assert frame.collect() == plain.collect()
     finally:
