@@ -1,10 +1,10 @@
-"""A table into the log and out again, by columns: no Python object is made for a record.
+"""A table written to the log and read again by columns, without a Python object for each record.
 
     python examples/arrow_roundtrip.py --rows 1000000
 
 Each row is sent as one JSON object, which every consumer can read, keyed by its sensor so that a
-sensor's rows stay in order. Reading gives Arrow tables, one for each partition; pyarrow parses the
-JSON of all of them at once. `table.to_pandas()` goes on from there.
+sensor's rows stay in order. Reading returns Arrow tables, one for each partition; pyarrow parses
+the JSON of all of them at once. Continue with `table.to_pandas()`.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def round_trip(bootstrap: str, table: pa.Table) -> pa.Table:
     """Send the rows, read them back, and return them."""
     with quorumlog.connect(bootstrap) as log:
         log.admin.create_topic(TOPIC, partitions=PARTITIONS, if_not_exists=True)
-        ends = log.list_offsets(TOPIC)  # what others have stored before is not ours
+        ends = log.list_offsets(TOPIC)  # ends of the records that others stored before
         with log.producer(compression="zstd") as producer:
             producer.send_arrow(TOPIC, table.append_column("key", table["sensor"]), key="key")
         parts = [
@@ -47,7 +47,7 @@ def round_trip(bootstrap: str, table: pa.Table) -> pa.Table:
 
 
 def main() -> int:
-    """Make the trip and compare; returns the exit code."""
+    """Write, read and compare; return the exit code."""
     parser = argparse.ArgumentParser(description="An Arrow table into the log and out again.")
     parser.add_argument("--bootstrap", default="127.0.0.1:9094")
     parser.add_argument("--rows", type=int, default=100_000)

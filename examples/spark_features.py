@@ -94,7 +94,7 @@ def features_of(records: "DataFrame") -> "DataFrame":
 
 
 def compute(spark: "SparkSession", bootstrap: str, checkpoint: Path) -> "StreamingQuery":
-    """Compute the features of the flights that are new, and write them exactly once."""
+    """Compute the features of the new flights, and write them exactly once."""
     from pyspark.sql import functions as f
 
     flights = spark.readStream.format("quorumlog").option("bootstrap", bootstrap)
@@ -142,7 +142,7 @@ def train(features: pd.DataFrame) -> float:
     return float(excess / (count * (len(positives) - count)))
 
 
-# --- the proof ------------------------------------------------------------------------------------
+# --- the comparison -------------------------------------------------------------------------------
 
 
 def read_flights(months: int) -> pd.DataFrame:

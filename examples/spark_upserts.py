@@ -71,7 +71,7 @@ def table_of(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
     """Return the table of a compacted topic: the last value of each key, without deleted keys.
 
     All records of a key are in one partition, so the greatest offset is its last one. The topic is
-    read up to its present end; call it again for a newer table.
+    read up to its current end; call it again for a newer table.
     """
     from pyspark.sql import functions as f
 
@@ -85,7 +85,7 @@ def table_of(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
     )
 
 
-# --- the proof ------------------------------------------------------------------------------------
+# --- the comparison -------------------------------------------------------------------------------
 
 
 def read_flights(months: int) -> pd.DataFrame:

@@ -1,9 +1,9 @@
-"""Follow a topic and remember where: started again, it goes on behind the last record it printed.
+"""Print a topic and store the position: after a restart it continues after the last printed record.
 
     python examples/tail.py departures                    # until Ctrl-C
     python examples/tail.py departures --until-end
 
-The place is a JSON file, replaced as a whole after each round of records was printed. A crash in
+The position is a JSON file, replaced as a whole after each printed round of records. A crash in
 between prints that round again: every record is printed at least once.
 """
 
@@ -18,7 +18,7 @@ from quorumlog.errors import QuorumlogError
 
 
 def load(path: Path) -> dict[int, int]:
-    """Return the offset to go on at, by partition; nothing in the beginning."""
+    """Return the next offset by partition; empty at first."""
     if not path.exists():
         return {}
     return {int(partition): offset for partition, offset in json.loads(path.read_text()).items()}
@@ -35,7 +35,7 @@ def store(path: Path, offsets: dict[int, int]) -> None:
 
 
 def tail(bootstrap: str, topic: str, place: Path, *, until_end: bool) -> None:
-    """Print what is behind the stored place, and then what comes."""
+    """Print the records after the stored position, and then new ones."""
     with (
         quorumlog.connect(bootstrap) as log,
         log.consumer(topic, start="earliest", until_end=until_end) as consumer,
@@ -54,7 +54,7 @@ def tail(bootstrap: str, topic: str, place: Path, *, until_end: bool) -> None:
 
 
 def main() -> int:
-    """Tail until Ctrl-C; returns the exit code."""
+    """Print until Ctrl-C; return the exit code."""
     parser = argparse.ArgumentParser(description="Follow a topic and remember where.")
     parser.add_argument("topic")
     parser.add_argument("--bootstrap", default="127.0.0.1:9094")

@@ -1,7 +1,7 @@
-// A small client for quorumlog's gRPC interface: what most programs need, to copy and to change.
+// A small client for quorumlog's gRPC interface, to copy and to change.
 //
 // The interface is read from proto/quorumlog/v1 when it starts; nothing is generated. Every method
-// gives a promise or an async iterator, has a deadline, and fails with a QuorumlogError that holds
+// returns a promise or an async iterator, has a deadline, and fails with a QuorumlogError that has
 // the broker's typed detail.
 'use strict';
 
@@ -24,15 +24,15 @@ const definition = loader.loadSync(
   ],
   {
     includeDirs: [PROTO],
-    keepCase: true, // field names as the .proto has them
+    keepCase: true, // field names as in the .proto files
     longs: Number, // offsets and milliseconds stay below 2^53
     enums: String,
-    defaults: true, // what is zero on the wire is a zero here
+    defaults: true, // absent fields are zero
   },
 );
 const { quorumlog } = grpc.loadPackageDefinition(definition);
 
-/** A failed call, or a failed part of one. `name` is what to go by. */
+/** A failed call, or a failed part of one. Check its `name`. */
 class QuorumlogError extends Error {
   constructor(detail, status, cause) {
     super(detail.message, { cause });
@@ -42,10 +42,10 @@ class QuorumlogError extends Error {
     this.retriable = detail.retriable; // the same request may succeed later
     this.topic = detail.topic;
     this.partition = detail.partition;
-    this.leaderAddress = detail.leader_address; // ask there, where it is known
+    this.leaderAddress = detail.leader_address; // the leader's address, if it is known
   }
 
-  /** The error of a failed call: its typed detail where it has one. */
+  /** The error of a failed call: its typed detail if it has one. */
   static of(failure) {
     const status = grpc.status[failure.code] ?? 'UNKNOWN';
     for (const raw of failure.metadata?.get('grpc-status-details-bin') ?? []) {
@@ -56,7 +56,7 @@ class QuorumlogError extends Error {
         }
       }
     }
-    // gRPC's own: the deadline passed, we cancelled, or the connection broke (outcome unknown).
+    // gRPC's own: an expired deadline, a cancelled call, or a broken connection (outcome unknown).
     const detail = { name: status, message: failure.details || failure.message };
     detail.retriable = status === 'UNAVAILABLE' || status === 'DEADLINE_EXCEEDED';
     return new QuorumlogError(detail, status, failure);
@@ -70,7 +70,7 @@ class Client {
     const options = {
       'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
       'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
-      'grpc.keepalive_time_ms': 20_000, // notice a connection that was cut without a word
+      'grpc.keepalive_time_ms': 20_000, // detect a connection that broke without a reset
     };
     this._session = credentials.session;
     this._base = new grpc.Client(address, credentials, options);
@@ -88,7 +88,7 @@ class Client {
 
   // --- topics ----------------------------------------------------------------------------------
 
-  /** Create a topic, usually one that can be used at once; configs such as {'retention.ms': '1000'}. */
+  /** Create a topic, which can usually be used at once; configs such as {'retention.ms': '1000'}. */
   async createTopic(name, { partitions = 1, configs = {} } = {}) {
     const request = { name, partitions, configs: [] };
     for (const [key, value] of Object.entries(configs)) {
@@ -109,9 +109,9 @@ class Client {
   // --- records ---------------------------------------------------------------------------------
 
   /**
-   * Store records {key, value, headers, timestamp_ms}, each of which may be left out; texts become
-   * UTF-8. Without `partition` each goes where its key belongs. Returns [{partition, offset}], one
-   * for each record; throws when any was not stored, with the places of the others in `stored`.
+   * Store records {key, value, headers, timestamp_ms}, each field optional; texts become
+   * UTF-8. Without `partition` the key determines it. Returns [{partition, offset}], one
+   * for each record; throws if one was not stored, with the positions of the others in `stored`.
    */
   async publish(topic, records, { partition, compression = 'NONE', timeoutMs, producer } = {}) {
     if (!COMPRESSIONS.includes(compression)) {
@@ -122,7 +122,7 @@ class Client {
     request.records = records.map(({ headers = {}, key, value, timestamp_ms }) => ({
       key: bytes(key),
       value: bytes(value),
-      timestamp_ms: timestamp_ms?.valueOf(), // a Date will do
+      timestamp_ms: timestamp_ms?.valueOf(), // may be a Date
       headers: Object.entries(headers).map(([name, text]) => ({ key: name, value: bytes(text) })),
     }));
     const { results } = await call(this._log, 'Publish', request, timeoutMs);
@@ -140,10 +140,10 @@ class Client {
   }
 
   /**
-   * The records of one partition as they come, from an offset, 'earliest', 'latest' or a Date on, up
-   * to `end` (an offset, exclusive) or for ever. Leave the loop, or abort the signal, to cancel it:
-   * the broker then stops reading. Not taking records slows the broker down to your pace. With
-   * `committed` only records of committed transactions come, and those outside of transactions.
+   * Yield the records of one partition from an offset, 'earliest', 'latest' or a Date, up to `end`
+   * (an offset, exclusive) or forever. Leave the loop, or abort the signal, to cancel: the broker
+   * then stops reading. A slow loop slows the broker down (flow control). With `committed` only
+   * records of committed transactions and those outside of transactions are returned.
    */
   async *subscribe(
     topic,
@@ -163,7 +163,7 @@ class Client {
         cancel();
       }
       for await (const response of stream) {
-        yield* response.records; // none: the broker lives, and there is nothing new
+        yield* response.records; // none: a keepalive without new records
       }
     } catch (failure) {
       throw QuorumlogError.of(failure);
@@ -174,8 +174,8 @@ class Client {
   }
 
   /**
-   * The offset of 'earliest', 'latest' or the first record at or after a Date; -1: none is. 'latest'
-   * is the end of the records that `subscribe` with the same `committed` yields.
+   * Return the offset of 'earliest', 'latest' or the first record at or after a Date; -1: none.
+   * 'latest' is the end of the records that `subscribe` with the same `committed` yields.
    */
   async offset(topic, partition, position, { committed = true } = {}) {
     const timestamp_ms = position instanceof Date ? position.getTime() : special(position);
@@ -227,7 +227,7 @@ class Client {
 }
 
 /**
- * Records and offsets that count together or not at all. After an error abort, and repeat the
+ * Commits records and offsets atomically. After an error abort, and repeat the
  * transaction; an error of `commit` or `abort` itself, other than TRANSACTION_ABORTABLE, ends the
  * producer: create another one with its id.
  */
@@ -320,7 +320,7 @@ function deadline(timeoutMs) {
   return { deadline: timeoutMs === Infinity ? Infinity : Date.now() + timeoutMs };
 }
 
-/** A result whose error, if it has one, is thrown. */
+/** Return a result, or throw its error. */
 function whole(result) {
   if (result.error) {
     throw new QuorumlogError(result.error, 'OK');
@@ -337,7 +337,7 @@ function special(position) {
   return number;
 }
 
-/** A text as UTF-8; null and undefined stay null. What is no bytes would be left out on the wire. */
+/** Return a text as UTF-8; null and undefined stay null. Other types would be omitted. */
 function bytes(value) {
   if (typeof value === 'string') {
     return Buffer.from(value);

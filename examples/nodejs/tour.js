@@ -1,4 +1,4 @@
-// Everything the client can do, against a broker: `quorumlog dev` in another terminal, then
+// All calls of the client, against a broker: `quorumlog dev` in another terminal, then
 //
 //     npm ci && node tour.js [127.0.0.1:9094]
 'use strict';
@@ -27,7 +27,7 @@ async function main(address) {
   assert.equal(places[0].partition, places[2].partition);
   assert.equal(places[2].offset, places[0].offset + 1);
 
-  // Read them back, to the end that the broker names.
+  // Read them, up to the end that the broker returns.
   const { partition } = places[0];
   const end = await log.offset(topic, partition, 'latest');
   for await (const record of log.subscribe(topic, { partition, end })) {
@@ -35,7 +35,7 @@ async function main(address) {
   }
   assert.equal(await log.offset(topic, partition, new Date(Date.UTC(2100, 0))), -1);
 
-  // Follow what comes later, and cancel once it is there.
+  // Wait for new records, and cancel once they have arrived.
   const stop = new AbortController();
   const seen = [];
   const following = (async () => {
@@ -57,7 +57,7 @@ async function main(address) {
     name: 'CANCELLED',
   });
 
-  // A deadline ends what does not end by itself.
+  // A deadline ends a call without an end.
   try {
     for await (const _ of log.subscribe(topic, { partition, from: 'latest', timeoutMs: 200 })) {
       assert.fail('nothing is published');
@@ -66,7 +66,7 @@ async function main(address) {
     console.log('deadline:', error.name);
   }
 
-  // What went wrong, by its type.
+  // Errors by type.
   for (const attempt of [
     () => log.publish('no-such-topic', [{ value: 'lost' }]),
     () => log.publish(topic, []),
@@ -82,7 +82,7 @@ async function main(address) {
     });
   }
 
-  // A topic that goes away ends its subscriptions with its type.
+  // The deletion of a topic ends its subscriptions with a typed error.
   const orphan = (async () => {
     for await (const _ of log.subscribe(topic, { partition, from: 'latest' })) {
       assert.fail('nothing is published');

@@ -12,7 +12,7 @@ const { Client } = require('./client');
 
 const TURN = 3; // records of one transaction
 
-/** Process what is there, from the committed offset on; return the number of transactions. */
+/** Process the available records from the committed offset; return the number of transactions. */
 async function work(log, source, target, { group, transactionalId, failAt }) {
   const producer = await log.transactionalProducer(transactionalId);
   const end = await log.offset(source, 0, 'latest');
@@ -31,12 +31,12 @@ async function work(log, source, target, { group, transactionalId, failAt }) {
       }
       await producer.sendOffsets(group, [{ topic: source, partition: 0, offset: next }]);
       if (++turns === failAt) {
-        return turns; // as a crash would: results and offsets are sent and not committed
+        return turns; // like a crash: results and offsets are sent but not committed
       }
       await producer.commit();
       from = next;
     } catch (error) {
-      await producer.abort(); // throws when another producer has the transactional id
+      await producer.abort(); // throws if another producer has the transactional id
       console.log('aborted:', error.name);
     }
   }
@@ -65,7 +65,7 @@ async function main(address) {
   }
   console.log('committed:', results.join(''));
 
-  // Others get the aborted ones too.
+  // Other readers get the aborted ones too.
   let all = '';
   const end = await log.offset(target, 0, 'latest', { committed: false });
   for await (const record of log.subscribe(target, { end, committed: false })) {
