@@ -1,7 +1,7 @@
 """Run the conformance suites of Kafka clients; print the tests passed, failed and excluded of each.
 
-python -m tests.conformance [--suite NAME]... [--against kafka | --security SASL_SSL] [pytest's
-arguments]
+    python -m tests.conformance [--suite NAME]... [--against kafka | --security SASL_SSL]
+        [pytest's arguments]
 
 A test is excluded if a client has no such feature; each reason is listed. If a client is not on
 this machine, its suite is listed with the remedy. The exit code is 1 if a test failed.

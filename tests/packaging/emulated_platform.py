@@ -1,6 +1,6 @@
 """Runs a program as on another operating system, without the features that system lacks.
 
-python tests/packaging/emulated_platform.py macos|windows pytest|quorumlog ARGUMENT...
+    python tests/packaging/emulated_platform.py macos|windows pytest|quorumlog ARGUMENT...
 
 No part of quorumlog is replaced: names of `os` and `socket` are deleted, modules cannot be
 imported, a file of /proc cannot be opened, and Windows' `msvcrt` uses this system's locks. So it

@@ -86,7 +86,7 @@ def all_in_sync_replicas_lost_one_lagging_left(stage: ScriptedCluster) -> None:
     leader = stage.leader(PLACE)
     stage.take_down(other)
     stage.take_down(leader)
-    stage.until(lambda: not _has_leader_of(stage, (leader, other)), "nobody of them leads")
+    stage.until(lambda: not _has_leader_of(stage, (leader, other)), "neither leads")
     stage.bring_up(behind)
 
 

@@ -113,5 +113,5 @@ def test_a_coordinator_alone_in_the_isr_responds_only_until_another_may_be_elect
         scene.run(LAPSED_MS)
         assert not looking.done(), f"{looking.result()} has members that it confirmed"
         scene.stage.mend()
-        scene.until(looking.done, "the next one tells")
+        scene.until(looking.done, "the next coordinator responds")
         assert looking.result()[1][place].offset == 1

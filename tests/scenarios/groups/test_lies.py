@@ -14,7 +14,7 @@ def test_wrong_epochs_and_ids_are_refused_and_affect_no_member(kind: MemberKind)
     with at_work(kind, "m1", "m2", "m3") as scene:
         before = {name: scene.life(name).epoch for name in ("m1", "m2", "m3")}
         scene.enter("liar", lies=True)
-        scene.until(lambda: scene.group_history.counts["lies"] >= 200, "lies are told")
+        scene.until(lambda: scene.group_history.counts["lies"] >= 200, "wrong requests are sent")
         assert {name: scene.life(name).epoch for name in before} == before
         scene.leave("liar")
         scene.produce(5)

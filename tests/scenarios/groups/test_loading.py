@@ -21,7 +21,7 @@ def test_a_coordinator_that_is_isolated_while_it_loads_accepts_no_member() -> No
         scene.until(lambda: scene.coordinator() is not before, "another one coordinates")
         reads = scene.coordinator()
         since_ns = scene.world.loop.now_ns
-        scene.until(lambda: scene.life("m1")._alive_ns > since_ns, "it believes its member")
+        scene.until(lambda: scene.life("m1")._alive_ns > since_ns, "it accepts its member")
         others = [node.name for node in cluster.nodes if node is not reads]
         barriers.close(apart([reads.name, "m1"], others))
         barriers.open(apart([one], [other]))

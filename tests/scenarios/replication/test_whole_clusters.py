@@ -128,7 +128,7 @@ def test_r05_the_last_in_sync_replica_that_lost_records_is_not_elected() -> None
         stage.until(lambda: stage.partition(PLACE).isr == (last.node_id,), "one is in sync")
         assert stage.partition(PLACE).elr == (other.node_id,), "the high watermark is not frozen"
         stage.take_down(last, power=True)
-        stage.until(lambda: stage.partition(PLACE).leader < 0, "nobody leads")
+        stage.until(lambda: stage.partition(PLACE).leader < 0, "no replica leads")
         stage.bring_up(last)
         stage.until(lambda: last.is_ready, "it is back without its tail")
         stage.run(3_000)
