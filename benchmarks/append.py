@@ -1,10 +1,10 @@
-"""Microseconds of Python that a log adds to its reads and writes.
+"""The time that a log's Python code adds to its reads and writes, in microseconds.
 
-Run it as `python benchmarks/append.py`. Append: one 16 KB batch of 100-byte records, as a producer
-sends it: header, CRC, the walk over its records, stamp, index and bookkeeping are counted,
-the write is not (it is printed beside, and the same bytes through a bare pwritev). Read: finding a
-1 MiB range and its lease, in a log that lies in the page cache; the copy of the bytes is printed
-beside, and a bare preadv of as many. Medians; nothing is asserted.
+Run it as `python benchmarks/append.py`. Append: one 16 KB batch of 100-byte records from a
+producer: header, CRC, validation of its records, stamp, index and bookkeeping are counted, the
+write is not (it is printed beside, as is a bare pwritev of the same bytes). Read: the lookup of a 1
+MiB range and its lease, in a log in the page cache; the copy of the bytes is printed beside, as is
+a bare preadv of as many. The results are medians without a goal.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def measure_append(log: Log, batch: bytes) -> dict[str, list[float]]:
         start = perf_counter_ns()
         write = log.appender.prepare(batch, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
         prepared = perf_counter_ns()
-        assert write is not None, "nothing is outstanding"
+        assert write is not None, "no append is pending"
         write_fully(write.file, write.position, write.buffers)
         written = perf_counter_ns()
         log.appender.complete(write)
@@ -131,7 +131,7 @@ def measure_read(log: Log) -> dict[str, list[float]]:
             start = perf_counter_ns()
             found = log.read(offset, max_bytes=RANGE_BYTES)
             located = perf_counter_ns()
-            assert found is not None, f"nothing at {offset}"
+            assert found is not None, f"no batch at {offset}"
             content = found.read_cached()
             copied = perf_counter_ns()
             found.release()
@@ -144,8 +144,8 @@ def measure_read(log: Log) -> dict[str, list[float]]:
 
 
 async def measure_directory(runtime: Runtime, path: str, batch: bytes) -> dict[str, list[float]]:
-    """Append through the directory's queue; microseconds with the write, a call awaited at a
-    time; then of the loop's CPU alone for an append of a burst, which the lane writes."""
+    """Append through the directory's queue; return microseconds with the write, for calls awaited
+    one at a time, and the loop's CPU time of an append of a burst, which the lane writes."""
     await DataDirectory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     times, bursts = [], []
     async with runtime.tasks.scope("bench") as scope:
@@ -178,7 +178,7 @@ async def measure_directory(runtime: Runtime, path: str, batch: bytes) -> dict[s
 
 
 def measure_bare(path: str, batch: bytes) -> dict[str, list[float]]:
-    """Write and read the same sizes with nothing around them."""
+    """Write and read the same sizes with the bare system calls."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     buffers: list[bytes | memoryview] = [batch[:16], memoryview(batch)[16:]]
     position = 0

@@ -1,9 +1,9 @@
-"""Backup and restore of a topic against a bare copy of the same bytes.
+"""Rates of backup and restore of a topic, compared with a bare copy of the same bytes.
 
-A broker holds a topic of random records. Each round copies the segments of the topic to a new
-folder with `shutil` and syncs each file, then makes a backup of the topic in a new folder, then
-restores it to a second broker. The times of the commands include the start of their processes.
-Everything is on one disk, and read from the page cache if it fits.
+A broker has a topic of random records. Each round copies the segments of the topic to a new folder
+with `shutil` and syncs each file, then makes a backup of the topic in a new folder, then restores
+it to a second broker. The times of the commands include the start of their processes. Everything is
+on one disk, and read from the page cache if it fits.
 
 Run: python benchmarks/backup.py [--rounds 3] [--size-mib 1024] [--partitions 4] [--data-dir DIR]
 Goal: backup and restore reach at least 0.5 of the rate of the bare copy.
@@ -76,7 +76,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def play_round(folder: Path, source: Broker, target: Broker) -> dict[str, float]:
-    """Return the rate of each row in bytes a second."""
+    """Measure one round; return the rate of each row in bytes per second."""
     copied: list[int] = []
     copy_s = timed(lambda: copied.append(bare_copy(source.data_dir, folder / "copy")))
     size = copied[0]

@@ -1,20 +1,21 @@
-"""The Python clients beside their ceilings: record by record and in Arrow, blocking and asyncio.
+"""The Python clients compared with their ceilings: single records and Arrow, blocking and asyncio.
 
 For values of 100 bytes and of 1 KiB, without keys, to and from a topic of one partition with
-`flush.policy=replicated`, everything uncompressed: records a second, and CPU seconds for a million
-records of the client (all its threads) and of the server apart. The ceilings are measured in the
-same round with the same bytes:
+`flush.policy=replicated`, without compression: records per second, and CPU seconds per million
+records of the client (all its threads) and of the server. The ceilings are measured in the same
+round with the same bytes:
 
 - the codec alone: records to batches and back, one by one and in columns, without any network;
-- a bare gRPC stream (`grpc.aio` and nothing else, see `grpc_throughput.py`) that carries as many
-  bytes one way, to and from a server that parses each message and forgets it.
+- a bare gRPC stream (only `grpc.aio`, see `grpc_throughput.py`) that carries as many bytes one way,
+  to and from a server that parses each message and drops it.
 
-Each round is two processes, one for each face of the clients, since several loops with gRPC in one
+Each round has two processes, one for each kind of client, since several loops with gRPC in one
 process disturb each other; the medians of the rounds are printed and stored.
 
 Run: python benchmarks/clients.py [--rounds 5] [--records 300000] [--quick] [--profile]
-`--quick` is a smoke test: one short round, stored only where `--store` says. `--profile` says
-instead where the CPU time of each row goes: nanoseconds a record, by thread and part of the client.
+`--quick` is a smoke test: one short round, stored only with `--store`.
+`--profile` prints the CPU time of each row instead: nanoseconds per record, by thread and part of
+the client.
 """
 
 import argparse
@@ -50,16 +51,16 @@ from quorumlog.records.arrow import decode_arrow, record_columns
 from quorumlog.records.codec import decode_all, encode_batches
 
 SIZES = (100, 1024)  # bytes of a value
-ARROW_FACTOR = 6  # so many times more records where they go in columns
+ARROW_FACTOR = 6  # multiple of the records for rows with columns
 BATCH_BYTES = ProducerConfig().batch_size
-SLICE_ROWS = 50_000  # of an Arrow table that is sent at a time
+SLICE_ROWS = 50_000  # of an Arrow table that is sent at once
 QUICK_RECORDS = 20_000
 SAMPLE_S = 0.001
 WAIT_S = 600
 TICKS = os.sysconf("SC_CLK_TCK")
 RESULTS = Path(__file__).parent / "results" / "clients.json"
 BARE = str(Path(__file__).with_name("grpc_throughput.py"))  # has a bare server
-BARE_BYTES = 1 << 20  # about, of one of its answers
+BARE_BYTES = 1 << 20  # approximate size of a response
 NODE = """
 import sys
 from quorumlog.server.main import DevOptions, dev
@@ -67,11 +68,11 @@ sys.exit(dev(DevOptions(data_dir=sys.argv[1], grpc_port=0, controller_port=0), a
 """
 OPTIONS = [(f"grpc.max_{way}_message_length", 64 << 20) for way in ("receive", "send")]
 TOPIC_CONFIGS = {"flush.policy": "replicated"}
-BUDGET_US = {  # client CPU a record of 100 bytes, by way: what a change must not exceed unnoticed
+BUDGET_US = {  # limits of the client CPU per record of 100 bytes, by way
     "send": 2.5, "send_nowait": 2.5, "send_many": 0.8, "for": 2.5, "async for": 2.5, "poll": 2.5,
     "send_arrow": 0.5, "poll_arrow": 0.4, "read_arrow": 0.4,
 }  # fmt: skip
-CEILINGS = {  # what a row is compared with: (codec, bare stream)
+CEILINGS = {  # of each row: (codec, bare stream)
     "produce, each": ("codec: encode each", "bare stream in"),
     "produce, Arrow": ("codec: encode columns", "bare stream in"),
     "consume, each": ("codec: decode each", "bare stream out"),
@@ -81,7 +82,7 @@ CEILINGS = {  # what a row is compared with: (codec, bare stream)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a measuring process is to do, given as JSON."""
+    """The work of a measuring process, given as JSON."""
 
     face: str  # aio or blocking
     address: str
@@ -89,7 +90,7 @@ class Task:
     bare_address: str
     bare_pid: int
     size: int  # bytes of a value
-    records: int  # where they go one by one
+    records: int  # of rows with single records
     profile: bool
 
 
@@ -105,11 +106,11 @@ class Row:
     server_cpu_s: float
 
 
-# --- what is sent ---------------------------------------------------------------------------------
+# --- the records ---------------------------------------------------------------------------------
 
 
 class Load:
-    """The records of a task in every form, made before anything is measured."""
+    """The records of a task in every form, made before the measurement."""
 
     def __init__(self, task: Task) -> None:
         self.each = task.records
@@ -122,26 +123,26 @@ class Load:
         self.array = record_columns(array)
 
     def stream(self) -> Iterator[bytes]:
-        """Give the values that are sent one by one."""
+        """Yield the values that are sent one by one."""
         return itertools.islice(itertools.cycle(self.values), self.each)
 
     def lists(self) -> Iterator[list[bytes]]:
-        """Give the same values, a thousand at a time."""
+        """Yield the same values in lists of a thousand."""
         for left in range(self.each, 0, -len(self.values)):
             yield self.values[:left]
 
     def reader(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Give Arrow batches of `count` rows together."""
+        """Return Arrow batches of `count` rows in total."""
         for start in range(0, count, SLICE_ROWS):
             yield self.rows.slice(0, min(SLICE_ROWS, count - start))
 
     def batches(self) -> list[bytes]:
-        """Return one slice as the batches that a producer would send."""
+        """Return one slice as the batches of a producer."""
         return list(encode_batches(self.array, batch_bytes=BATCH_BYTES))
 
 
 class Meter:
-    """Notes what pieces of work cost."""
+    """Measures the cost of blocks of work."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -150,7 +151,7 @@ class Meter:
     @contextlib.contextmanager
     def measure(self, group: str, name: str, records: int, *, pid: int | None) -> Iterator[None]:
         """Measure the block; `pid` is the server's, if there is one."""
-        gc.collect()  # what came before pays for its own
+        gc.collect()  # so that earlier garbage does not count
         server = cpu_of(pid)
         client, began = time.process_time(), time.perf_counter()
         yield
@@ -158,7 +159,7 @@ class Meter:
         self.rows.append(Row(group, name, records, seconds, cpu, cpu_of(pid) - server))
 
     def ours(self, group: str, name: str, records: int) -> Any:
-        """Measure the block as one that uses the node, sampling it where that was asked for."""
+        """Measure a block that uses the node, with samples if requested."""
         if not self._task.profile:
             full = f"{self._task.face} {name}"
             return self.measure(group, full, records, pid=self._task.server_pid)
@@ -198,7 +199,7 @@ def codec_alone(meter: Meter, load: Load) -> None:
 
 
 async def bare_streams(meter: Meter, load: Load, task: Task) -> None:
-    """Measure the same bytes over a bare stream, each way."""
+    """Measure the same bytes over a bare stream, in each direction."""
     batches = load.batches()
     rounds = -(-load.columns // SLICE_ROWS)
     count = rounds * SLICE_ROWS
@@ -212,7 +213,7 @@ async def bare_streams(meter: Meter, load: Load, task: Task) -> None:
                     await call.write(request.SerializeToString())
             await call.done_writing()
             assert int(await call) > 0
-        left = rounds * sum(map(len, batches))  # it answers with large batches of its own
+        left = rounds * sum(map(len, batches))  # the server responds with large batches of its own
         with meter.measure("", "bare stream out", count, pid=task.bare_pid):
             start: Any = channel.unary_stream("/bare/Out")
             answers = start(str(-(-left // BARE_BYTES)).encode())
@@ -221,11 +222,11 @@ async def bare_streams(meter: Meter, load: Load, task: Task) -> None:
         assert left < BARE_BYTES
 
 
-# --- ours -----------------------------------------------------------------------------------------
+# --- quorumlog -----------------------------------------------------------------------------------
 
 
 async def aio_rows(task: Task, meter: Meter, load: Load) -> None:
-    """Measure the asyncio face."""
+    """Measure the asyncio clients."""
     async with quorumlog.aio.connect(task.address) as log:
         names = map("bench-{}-{}".format, itertools.repeat(task.face), itertools.count())
         for group, name, records, send in aio_sends(load):
@@ -244,7 +245,7 @@ async def aio_rows(task: Task, meter: Meter, load: Load) -> None:
 
 
 def aio_sends(load: Load) -> Sequence[tuple[str, str, int, Callable[[Any, str], Awaitable[None]]]]:
-    """Return every way to send: group, name, records, and the way itself."""
+    """Return every way to send: group, name, records, and the function."""
 
     async def send(producer: Any, topic: str) -> None:
         for value in load.stream():
@@ -296,7 +297,7 @@ async def aio_consume(
 
 
 def blocking_rows(task: Task, meter: Meter, load: Load) -> None:
-    """Measure the blocking face."""
+    """Measure the blocking clients."""
     with quorumlog.connect(task.address) as log:
         names = map("bench-{}-{}".format, itertools.repeat(task.face), itertools.count())
 
@@ -318,7 +319,7 @@ def blocking_rows(task: Task, meter: Meter, load: Load) -> None:
 
 
 def blocking_sends(load: Load) -> Sequence[tuple[str, str, int, Callable[[Any, str], None]]]:
-    """Return every way to send: group, name, records, and the way itself."""
+    """Return every way to send: group, name, records, and the function."""
 
     def send(producer: Any, topic: str) -> None:
         for value in load.stream():
@@ -359,7 +360,7 @@ def blocking_consume(log: quorumlog.Log, meter: Meter, load: Load, few: str, man
 
 
 def measure(task: Task) -> list[Row]:
-    """Do what a measuring process is there for."""
+    """Run the work of a measuring process."""
     meter, load = Meter(task), Load(task)
     if task.face == "blocking":
         blocking_rows(task, meter, load)
@@ -377,7 +378,7 @@ def measure(task: Task) -> list[Row]:
 
 # --- the profile ----------------------------------------------------------------------------------
 
-PARTS = (  # (name, paths): the innermost frame that has one of them names the part
+PARTS = (  # (name, paths): the innermost frame with one of the paths determines the part
     ("the caller's own loop", ("benchmarks/clients.py",)),
     ("encode and decode", ("/records/", "batch_encoding.py", "/arrow_")),
     ("convert and gather", ("producer.py", "accumulator.py", "/content.py", "/bulk.py")),
@@ -390,8 +391,8 @@ NATIVE = "the loop and gRPC: native code"
 
 
 class Sampler:
-    """Looks at every other thread about once a millisecond: the CPU time that it has had since the
-    last look goes to the part of the client that it is in."""
+    """Samples the other threads about once per millisecond: the CPU time since the last sample is
+    added to the part of the client in which the thread is."""
 
     def __init__(self) -> None:
         self.cpu_s: dict[tuple[str, str], float] = {}  # by thread and part
@@ -435,7 +436,7 @@ class Sampler:
 
 
 def part_of(frame: Any) -> str:
-    """Return the part of the client that a thread is in."""
+    """Return the part of the client in which a thread is."""
     while frame is not None:
         path = frame.f_code.co_filename
         for name, fragments in PARTS:
@@ -449,7 +450,7 @@ def part_of(frame: Any) -> str:
 
 @contextlib.contextmanager
 def sampled(name: str, records: int) -> Iterator[None]:
-    """Print where the block's CPU time goes, in nanoseconds a record."""
+    """Print the CPU time of a block by part, in nanoseconds per record."""
     began = time.perf_counter()
     with Sampler() as sampler:
         yield
@@ -474,7 +475,7 @@ def sampled(name: str, records: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def started(*command: str) -> Iterator[tuple[str, int]]:
-    """Start a server process; give its address and its id; end it."""
+    """Start a server process; yield its address and its id; end it."""
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -485,7 +486,7 @@ def started(*command: str) -> Iterator[tuple[str, int]]:
 
 
 def one_round(size: int, records: int, *, profile: bool) -> list[Row]:
-    """Return what both faces and the ceilings did, on a node that is new."""
+    """Measure both kinds of clients and the ceilings once, on a new node."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         node, peer = ("-c", NODE, f"{folder}/data"), (BARE, "--bare-server", folder)
@@ -545,7 +546,7 @@ def show(size: int, rows: list[dict[str, Any]]) -> None:
         table.add_row(
             f"{group}: {row['name']}" if group else row["name"],
             f"{row['records_per_s']:,.0f}",
-            f"{row['client_cpu_s_per_million']:.2f}",  # seconds a million are microseconds each
+            f"{row['client_cpu_s_per_million']:.2f}",  # seconds per million are microseconds each
             "" if row["budget_us"] is None or size != SIZES[0] else f"{row['budget_us']:.1f}",
             f"{row['server_cpu_s_per_million']:.2f}",
             *("" if ratio is None else f"{ratio:.3f}" for ratio in ratios),
@@ -554,7 +555,7 @@ def show(size: int, rows: list[dict[str, Any]]) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the numbers depend on."""
+    """Return the conditions of the measurement."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
         "cpu": model[1] if model else "unknown",
@@ -566,7 +567,7 @@ def machine() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print and store; or be one of the processes that do."""
+    """Measure, print and store; or run as one of the measuring processes."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=300_000, help="sent one by one in a round")

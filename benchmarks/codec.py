@@ -1,9 +1,10 @@
-"""Records a second on one core: encoding and decoding 100-byte values, compiled and plain.
+"""Records per second on one core: encoding and decoding of 100-byte values, compiled and plain.
 
 Run it as `python benchmarks/codec.py`. Everything includes the CRC-32C of every batch. The working
-set is 8 MB, a large fetch; encoded batches are dropped as they are made, as a producer drops what
-it has sent. Copying the same values is the ceiling printed beside. Best and median of repeated
-passes, by the thread's CPU time, which on an idle machine is the wall's; nothing is asserted.
+set is 8 MB, a large fetch; encoded batches are dropped immediately, as a producer drops sent ones.
+A copy of the same values is the ceiling, printed beside. The results are the best and the median of
+repeated passes, by the thread's CPU time, which on an idle machine is the wall time; there is no
+goal.
 """
 
 import argparse
@@ -45,7 +46,8 @@ def table(count: int) -> RecordColumns:
 
 
 def rates(count: int, work: Callable[[], Any], seconds: float) -> dict[str, float]:
-    """Return best and median records a second of `work`, repeated for about `seconds`."""
+    """Return the best and the median rate of `work` in records per second, repeated for about
+    `seconds`."""
     work()
     passes: list[float] = []
     end = time.perf_counter() + seconds
@@ -57,7 +59,7 @@ def rates(count: int, work: Callable[[], Any], seconds: float) -> dict[str, floa
 
 
 def measure(count: int, batch_bytes: int, seconds: float) -> dict[str, dict[str, float]]:
-    """Return the rates of the codec that is chosen, by what was done."""
+    """Return the rates of the selected codec, by operation."""
     columns = table(count)
     buffer = b"".join(encode_batches(columns, batch_bytes=batch_bytes))
     records = decode_all(buffer)[:RECORDS_PLAIN]
@@ -89,7 +91,7 @@ def measure(count: int, batch_bytes: int, seconds: float) -> dict[str, dict[str,
 
 
 def ceilings(seconds: float) -> dict[str, dict[str, float]]:
-    """Return what only copying the values, and only their CRC, would reach."""
+    """Return the rates of a bare copy of the values, and of their CRC."""
     source = memoryview(os.urandom(VALUE_SIZE * RECORDS))
     return {
         "memcpy of the values": rates(RECORDS, lambda: bytes(source), seconds),
@@ -98,7 +100,7 @@ def ceilings(seconds: float) -> dict[str, dict[str, float]]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the numbers depend on."""
+    """Return the conditions of the measurement."""
     model = platform.processor() or "unknown"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -115,7 +117,7 @@ def machine() -> dict[str, Any]:
 
 
 def print_rows(title: str, rows: dict[str, dict[str, float]]) -> None:
-    """Print one block of the table, in millions of records a second."""
+    """Print one block of the table, in millions of records per second."""
     print(f"\n{title:<44}{'best':>8}{'median':>8}   M records/s")
     for name, row in rows.items():
         print(f"  {name:<42}{row['best'] / 1e6:8.2f}{row['median'] / 1e6:8.2f}")

@@ -1,12 +1,12 @@
-"""How long the console's pages take, what the console holds in memory, and what a live tail costs.
+"""The latency of the console's pages, its memory, and the cost of a live tail.
 
-A broker and a console, each a process of its own, on loopback; requests are those of a browser
-without its rendering. First pages: each round starts a console, logs in, and times the first page
-after the login, with 1,000 topics of one partition; once more after a restart of the broker, whose
-logs are all closed then. Lists: pages of 10,000 topics, the median of the rounds. Memory: the
-resident memory of a console one second after its ready line, and after these pages. Live tail: the
-processor time of the broker while a producer appends 500 records of 1 KiB a second, alone, with a
-live tail open, and with a consumer of the Python client, in turns.
+A broker and a console, each in a separate process, on loopback; requests are those of a browser
+without its rendering. First pages: each round starts a console, logs in, and measures the first
+page after the login, with 1,000 topics of one partition; again after a restart of the broker, which
+closes all logs. Lists: pages of 10,000 topics, the median of the rounds. Memory: the resident
+memory of a console one second after its ready line, and after these pages. Live tail: the processor
+time of the broker while a producer appends 500 records of 1 KiB per second, alone, with a live tail
+open, and with a consumer of the Python client, in turns.
 
 Run: python benchmarks/console.py [--rounds 10] [--seconds 10]
 Goal: the first page takes at most 300 ms, each list 500 ms; idle memory is below 80 MB; a live tail
@@ -62,12 +62,12 @@ class Console:
     cookie: str = ""
 
     def login(self) -> None:
-        """Get a session."""
+        """Log in."""
         parts = urlsplit(self.url)
         self.cookie = self._get(f"{parts.path}?{parts.query}").headers["set-cookie"].split(";")[0]
 
     def page_ms(self, path: str, shown: str) -> float:
-        """Return the milliseconds until a page has a text. A page whose values take longer than a
+        """Return the milliseconds until a page has a text. A page with values that take over a
         second is sent without them, and requested again."""
         began = time.perf_counter()
         while shown not in self._get(path).read().decode():
@@ -94,7 +94,7 @@ class Console:
 
 @contextmanager
 def console_of(broker: Broker) -> Iterator[Console]:
-    """Run a console."""
+    """Run a console in a block."""
     command = [sys.executable, "-m", "quorumlog.cli", "console", "--bootstrap", broker.grpc]
     command += ["--port", "0", "--output", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -160,7 +160,7 @@ def nothing() -> Iterator[None]:
 
 @contextmanager
 def consuming(broker: Broker) -> Iterator[None]:
-    """Read the records by a consumer with its defaults, in a process of its own."""
+    """Read the records by a consumer with its defaults, in a separate process."""
     program = (
         f"import quorumlog\nwith quorumlog.connect({broker.grpc!r}) as log:\n"
         f"    with log.consumer({TAILED!r}, start='latest') as consumer:\n"
@@ -179,7 +179,7 @@ def consuming(broker: Broker) -> Iterator[None]:
 
 @contextmanager
 def tailing(console: Console) -> Iterator[None]:
-    """Have a live tail open, whose events a thread reads."""
+    """Open a live tail; a thread reads its events."""
     reply = console.stream(f"/live/topic/{TAILED}/records/tail")
     is_over = threading.Event()
     begun = threading.Event()
@@ -200,7 +200,7 @@ def tailing(console: Console) -> Iterator[None]:
 
 
 def tail_costs(broker: Broker, console: Console, rounds: int, seconds: float) -> dict[str, float]:
-    """Return the processor time of the broker in ms a second, by reader."""
+    """Return the processor time of the broker in ms per second, by reader."""
     readers: dict[str, Callable[[], AbstractContextManager[None]]] = {
         "alone": nothing,
         "tail": lambda: tailing(console),

@@ -1,18 +1,18 @@
-"""gRPC produce and fetch of 1 MiB batches against a bare one-way Python gRPC stream.
+"""Rates of gRPC produce and fetch of 1 MiB batches, compared with bare one-way Python gRPC streams.
 
-The peer is `grpc.aio` and nothing else, with the same message types, sizes and client loops as
-ours. Server and client are two processes each; rounds alternate so that a busy machine hurts both
-alike. The topic has `flush.policy=replicated` and full validation of what arrives.
+The bare servers use only `grpc.aio`, with the same message types, sizes and client loops. Server
+and client are two processes each; rounds alternate so that a busy machine affects both equally. The
+topic has `flush.policy=replicated` and full validation of received batches.
 
 Each row is compared with a bare server that moves the same bytes to or from the page cache, in as
 many messages or calls, without checks:
 
-- produce: a stream whose server writes each batch to one file, and answers none;
+- produce: a stream whose server writes each batch to one file, and responds to none;
 - subscribe: a stream whose server reads each batch from that file;
-- fetch: one call for each answer, as many under way, whose server reads the answer from that file;
-  two batches an answer (our consumer's default), and one.
+- fetch: one call for each response, as many in flight, whose server reads the response from that
+  file; two batches per response (the default of quorumlog's consumer), and one.
 
-"bare stream in" and "out" touch no file: the stream alone.
+"bare stream in" and "out" use no file: the stream alone.
 
 Run: python benchmarks/grpc_throughput.py [--rounds 5] [--messages 400] [--data-dir DIR]
 Goal: every row reaches at least 0.8 of its bare server.
@@ -50,8 +50,8 @@ from quorumlog.services import (
 
 SIZE = 1 << 20
 RECORD_BYTES = 1000
-INFLIGHT = 8  # produce requests under way
-FETCHES = 4  # fetch calls under way
+INFLIGHT = 8  # produce requests in flight
+FETCHES = 4  # fetch calls in flight
 WAIT_MS = 120_000
 GOAL = 0.8
 PEERS = {
@@ -60,7 +60,7 @@ PEERS = {
     "fetch": "bare calls, read",
     "fetch, 1 a call": "bare calls, 1 read",
 }
-"""The bare row that each of ours is compared with."""
+"""The bare row of each row of quorumlog."""
 RESULTS = Path(__file__).parent / "results"
 OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),
@@ -74,7 +74,7 @@ sys.exit(dev(DevOptions(data_dir=sys.argv[1], grpc_port=0, controller_port=0), a
 
 
 def batch() -> bytes:
-    """Return one batch as near to SIZE as whole records make it."""
+    """Return one batch of whole records with a size near SIZE."""
     record = Record(0, 1, None, bytes(RECORD_BYTES))
     one = len(encode_batch([record] * 100)) - len(encode_batch([record] * 99))
     return encode_batch([record] * ((SIZE - 61) // one))
@@ -84,7 +84,7 @@ def batch() -> bytes:
 
 
 class BareMethods:
-    """The methods of the bare server, which keeps the batches of the last write in one file."""
+    """The methods of the bare server, which stores the batches of the last write in one file."""
 
     def __init__(self, folder: str) -> None:
         self._records = batch()
@@ -98,7 +98,7 @@ class BareMethods:
         return str(count).encode()
 
     async def write(self, requests: Any, context: Any) -> bytes:
-        """Write the batch of each produce request to new pages of the file, as a new topic does;
+        """Write the batch of each produce request to new pages of the file, as for a new topic;
         return their number."""
         count = 0
         self._file.seek(0)
@@ -120,7 +120,8 @@ class BareMethods:
             await context.write(self._stored(number, 1).SerializeToString())
 
     async def call(self, request: bytes, context: Any) -> bytes:
-        """Answer a fetch request, whose offset is a number of batches, from the file."""
+        """Return the response to a fetch request, whose offset is a number of batches, from the
+        file."""
         part = log_pb2.FetchRequest.FromString(request).partitions[0]
         return self._stored(part.offset, part.max_bytes // SIZE).SerializeToString()
 
@@ -201,7 +202,7 @@ async def fetch_some(
     first: int,
     batches: int,
 ) -> None:
-    """Fetch every FETCHES-th answer, one after the other; `step` is the records of a batch."""
+    """Fetch every FETCHES-th response in sequence; `step` is the number of records of a batch."""
     for number in range(first * batches, messages, FETCHES * batches):
         size = min(batches, messages - number) * SIZE
         request = log_pb2.FetchRequest(max_bytes=size)
@@ -210,18 +211,18 @@ async def fetch_some(
         assert len(response.results[0].records) > size // 2
 
 
-# --- ours ----------------------------------------------------------------------------------------
+# --- quorumlog -----------------------------------------------------------------------------------
 
 
 def produce_request(records: bytes, number: int) -> log_pb2.ProduceRequest:
-    """Return the message both sides of the comparison send."""
+    """Return the message that both sides of the comparison send."""
     request = log_pb2.ProduceRequest(correlation_id=number)
     request.partitions.add(topic="bench", partition=0, records=records)
     return request
 
 
 async def produce(runtime: Runtime, channel: Channel, records: bytes, messages: int) -> None:
-    """Produce with acks=all, INFLIGHT requests under way."""
+    """Produce with acks=all and INFLIGHT requests in flight."""
     stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
     window = asyncio.Semaphore(INFLIGHT)
 
@@ -244,7 +245,7 @@ async def produce(runtime: Runtime, channel: Channel, records: bytes, messages: 
 async def fetch(
     runtime: Runtime, channel: Channel, step: int, messages: int, *, batches: int
 ) -> None:
-    """Fetch `batches` a call, FETCHES calls under way (the offsets are known)."""
+    """Fetch `batches` per call with FETCHES calls in flight (the offsets are known)."""
 
     async def ask(request: log_pb2.FetchRequest) -> log_pb2.FetchResponse:
         return await channel.call(LOG_FETCH, request, timeout_ms=WAIT_MS)
@@ -271,7 +272,7 @@ async def subscribe(channel: Channel, step: int, messages: int) -> None:
 
 
 async def new_topic(channel: Channel, *, first: bool) -> None:
-    """Start each round with an empty log."""
+    """Create a topic with an empty log for each round."""
     if not first:
         await channel.call(
             ADMIN_DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name="bench"), timeout_ms=WAIT_MS
@@ -286,7 +287,7 @@ async def new_topic(channel: Channel, *, first: bool) -> None:
 
 @contextmanager
 def started(*command: str) -> Iterator[str]:
-    """Start a server process; give its address; end it."""
+    """Start a server process; yield its address; end it."""
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -298,7 +299,7 @@ def started(*command: str) -> Iterator[str]:
 
 
 async def timed(work: Callable[[], Awaitable[None]]) -> float:
-    """Return the seconds it takes."""
+    """Return the seconds of a coroutine."""
     start = time.perf_counter()
     await work()
     return time.perf_counter() - start
@@ -307,7 +308,7 @@ async def timed(work: Callable[[], Awaitable[None]]) -> float:
 async def rounds(
     runtime: Runtime, bare: str, ours: str, *, count: int, messages: int
 ) -> dict[str, list[float]]:
-    """Return the MB/s of every row by round; the first, warming round is left out."""
+    """Return the MB/s of every row by round, without the first, warming round."""
     records = batch()
     step = parse_header(records).record_count
     channel = runtime.network.channel(ours)
@@ -363,7 +364,7 @@ def report(rows: dict[str, list[float]], arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Parse the arguments, run, report."""
+    """Parse the arguments, run, and report."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=400, help="messages a row and round")

@@ -1,8 +1,9 @@
-"""Writes docs/benchmarks.md, and its chart, from the results in benchmarks/results.
+"""Writes docs/benchmarks.md and its chart from the results in benchmarks/results.
 
-Run: python -m benchmarks.page (after the others; `make bench` does). A benchmark without a result
-on this machine keeps its section of the page, and each section names its machine. A benchmark
-without a section gets the command that measures it. The section "Summary" is written by hand.
+Run: python -m benchmarks.page (after the others; `make bench` does).
+A benchmark without a result on this machine keeps its section of the page, and each section names
+its machine. A benchmark without a section gets the command that measures it. The section "Summary"
+is written by hand.
 """
 
 import json
@@ -26,13 +27,13 @@ RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 CHART = HERE.parent / "docs" / "pictures" / "beside_kafka.svg"
 SUMMARY = "## Summary"
-STORAGE = "storage_"  # what the results of benchmarks/storage begin with
-RAFT = "raft"  # and those of benchmarks/raft
-CLUSTER = "cluster_"  # and those of benchmarks/cluster
-WIRE = "kafka_wire_"  # and those of benchmarks/kafka_wire
-GROUPS = "groups_"  # and those of benchmarks/groups
-TRANSACTIONS = "transactions_"  # and those of benchmarks/transactions
-SPARK = "spark_"  # and those of benchmarks/spark
+STORAGE = "storage_"  # prefix of the results of benchmarks/storage
+RAFT = "raft"  # of benchmarks/raft
+CLUSTER = "cluster_"  # of benchmarks/cluster
+WIRE = "kafka_wire_"  # of benchmarks/kafka_wire
+GROUPS = "groups_"  # of benchmarks/groups
+TRANSACTIONS = "transactions_"  # of benchmarks/transactions
+SPARK = "spark_"  # of benchmarks/spark
 METADATA = {
     "metadata": "python -m benchmarks.metadata",
     "metadata_sweep": "python -m benchmarks.metadata --sweep",
@@ -53,7 +54,7 @@ rounds, with client and server on one machine.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One benchmark's part of the page."""
+    """One benchmark's section of the page."""
 
     title: str
     name: str  # of its script and of its result
@@ -62,7 +63,7 @@ class Section:
 
     @property
     def command(self) -> str:
-        """What runs it."""
+        """Return the command that runs the benchmark."""
         if self.name.startswith(STORAGE):
             return f"python -m benchmarks.storage.{self.name.removeprefix(STORAGE)}"
         if self.name.startswith(RAFT):
@@ -83,7 +84,7 @@ class Section:
 
 
 def clients(result: Result) -> Iterator[str]:
-    """A table for each size of values."""
+    """Yield a table for each size of values."""
     yield f"{machine(result['machine'])}."
     for size, rows in result["sizes"].items():
         yield ""
@@ -103,7 +104,7 @@ def clients(result: Result) -> Iterator[str]:
             yield line(
                 name,
                 f"{row['records_per_s']:,.0f}",
-                f"{row['client_cpu_s_per_million']:.2f}",  # seconds a million: microseconds each
+                f"{row['client_cpu_s_per_million']:.2f}",  # seconds per million: microseconds each
                 "" if row["budget_us"] is None or size != "100" else f"{row['budget_us']:.1f}",
                 f"{row['server_cpu_s_per_million']:.2f}",
                 *(ratio(row.get(f"ratio_to_{ceiling}")) for ceiling in ("codec", "bare")),
@@ -111,7 +112,7 @@ def clients(result: Result) -> Iterator[str]:
 
 
 def grpc_throughput(result: Result) -> Iterator[str]:
-    """Rates and ratios of 1 MiB batches."""
+    """Yield the rates and ratios of 1 MiB batches."""
     yield f"{result['machine']}, Python {result['python']}; goal {result['goal']}."
     yield ""
     yield from head("row", "median MB/s", "of its bare server")
@@ -120,7 +121,7 @@ def grpc_throughput(result: Result) -> Iterator[str]:
 
 
 def codec(result: Result) -> Iterator[str]:
-    """Millions of records a second, for each size of batches and for both codecs."""
+    """Yield millions of records per second, for each size of batches and for both codecs."""
     yield f"{machine(result['machine'])}; one is used."
     yield ""
     blocks = {title: rows for title, rows in result["rows"].items() if title != "ceilings"}
@@ -132,7 +133,7 @@ def codec(result: Result) -> Iterator[str]:
 
 
 def append(result: Result) -> Iterator[str]:
-    """Microseconds of the parts of an append and of a read."""
+    """Yield the microseconds of the parts of an append and of a read."""
     yield f"{result['cores']} cores of {result['machine']}, Python {result['python']}."
     yield ""
     yield from head("part", "median µs", "p99 µs", "budget µs")
@@ -142,7 +143,7 @@ def append(result: Result) -> Iterator[str]:
 
 
 def raft(result: Result) -> Iterator[str]:
-    """Rates, latencies and CPU of each system, then what they are beside each other."""
+    """Yield rates, latencies and CPU of each system, then their ratios."""
     yield (
         f"{machine(result)}; values of"
         f" {result['value_bytes']} bytes, medians of {result['rounds']} rounds. A write of one"
@@ -182,7 +183,7 @@ def raft(result: Result) -> Iterator[str]:
 
 
 def cluster_replication(result: Result) -> Iterator[str]:
-    """Rates, CPU and latencies of both ways, then what they are beside each other."""
+    """Yield rates, CPU and latencies of both ways, then their ratios."""
     yield (f"{machine(result)}; medians of {result['rounds']} rounds.")
     yield ""
     yield from head(
@@ -213,7 +214,7 @@ def cluster_replication(result: Result) -> Iterator[str]:
 
 
 def cluster_restart(result: Result) -> Iterator[str]:
-    """What the clients saw."""
+    """Yield the results of the clients."""
     yield f"{machine(result)}."
     yield ""
     yield from head("records", "errors", "missing", "twice", "p50 ms", "p99 ms", "longest wait")
@@ -228,7 +229,7 @@ def cluster_restart(result: Result) -> Iterator[str]:
 
 
 def cluster_scale(result: Result) -> Iterator[str]:
-    """What partitions cost."""
+    """Yield the costs of partitions."""
     yield f"{machine(result)}."
     yield ""
     created = {"met": result["met_create"]}
@@ -257,14 +258,14 @@ def cluster_scale(result: Result) -> Iterator[str]:
         ("descriptors_empty", 0),
         ("descriptors_used", result["idle_partitions"] + result["partitions"]),
     ):
-        if name in result:  # of a run since it is measured
+        if name in result:  # absent from results of older runs
             yield line(
                 f"open descriptors of a node with {partitions:,} partitions", result[name], ""
             )
 
 
 def metadata(result: Result) -> Iterator[str]:
-    """A column a size."""
+    """Yield a table with a column for each size."""
     yield f"{machine(result)}."
     yield ""
     rows = result["rows"]
@@ -274,7 +275,7 @@ def metadata(result: Result) -> Iterator[str]:
 
 
 def metadata_sweep(result: Result) -> Iterator[str]:
-    """A picture an axis."""
+    """Yield a picture for each axis."""
     yield f"{machine(result)}."
     for axis in result["sweeps"]:
         yield ""
@@ -282,7 +283,7 @@ def metadata_sweep(result: Result) -> Iterator[str]:
 
 
 def metadata_rolling(result: Result) -> Iterator[str]:
-    """A column a phase, then what playing it took."""
+    """Yield a table with a column for each phase, then the cost of the run."""
     yield from head(f"{result['failures']} brokers", *(each["name"] for each in result["phases"]))
     for name, what in ROLLING.items():
         yield line(what, *(f"{phase[name]:,}" for phase in result["phases"]))
@@ -294,7 +295,7 @@ def metadata_rolling(result: Result) -> Iterator[str]:
 
 
 def raft_failover(result: Result) -> Iterator[str]:
-    """The distributions of seconds."""
+    """Yield the distributions of seconds."""
     yield f"{machine(result)}."
     yield ""
     yield from head("seconds", "ends", "min", "median", "p90", "max", "goal of the median")
@@ -305,7 +306,7 @@ def raft_failover(result: Result) -> Iterator[str]:
 
 
 def storage(result: Result) -> Iterator[str]:
-    """A table of the rows as they were kept; a row without a figure leaves its cell empty."""
+    """Yield the stored rows as a table; a missing figure is an empty cell."""
     facts = {
         key.replace("_", " "): value
         for key, value in result.items()
@@ -593,7 +594,7 @@ SECTIONS = (
 
 
 def page(results: dict[str, Result], before: str = "") -> str:
-    """Return the page for the results that there are, by benchmark; of others as it was before."""
+    """Return the page for the available results, by benchmark; other sections are kept."""
     kept = {text.partition("\n")[0]: text for text in re.split(r"^(?=## )", before, flags=re.M)}
     parts = [HEAD]
     if SUMMARY in kept:

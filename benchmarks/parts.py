@@ -1,4 +1,4 @@
-"""The parts of a benchmark, which is a room of its own: their options, and each part by itself."""
+"""The parts of a benchmark package: their options, and runs of single parts."""
 
 import argparse
 import asyncio
@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 import uvloop
 
 Play: TypeAlias = Callable[[Path], Awaitable[dict[str, Any]]]
-"""One part, in a folder of its own; what it measured."""
+"""Measures one part in its own folder; returns the result."""
 
 
 def parser(
     about: str | None, parts: Iterable[str], *, rounds: int, seconds: float
 ) -> argparse.ArgumentParser:
-    """Return a parser with the options that all have."""
+    """Return a parser with the common options."""
     made = argparse.ArgumentParser(description=about)
     made.add_argument("--only", choices=tuple(parts), default=None, help="one part")
     made.add_argument("--rounds", type=int, default=rounds)
@@ -29,7 +29,7 @@ def parser(
 def play(
     parts: Mapping[str, Play], options: argparse.Namespace, *, prefix: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Play the parts that are asked for; each is given as soon as it was played."""
+    """Run the selected parts; yield each result as soon as it is measured."""
     for name, part in parts.items():
         if options.only not in (None, name):
             continue

@@ -1,12 +1,12 @@
-"""How long `quorumlog dev` takes to its ready line, and what it holds in memory when idle.
+"""The time of `quorumlog dev` to its ready line, and its idle memory.
 
 Each round starts a node on a new directory (it formats the directory too) and reads its resident
-memory one second after the ready line, from /proc; and one with `--secure`, which also makes
-certificates and users. Beside it the start of a bare Python that
-imports grpc, the least that a gRPC server in Python could take. And the processor time of
-`quorumlog --help` and of `import quorumlog` beyond a bare Python's. Then what a test waits for: a
-`Broker` of `quorumlog.testing` from its import to the first record that librdkafka hears is stored,
-with the topic made in between; a whole run of pytest of one such test; a cluster of three nodes.
+memory one second after the ready line, from /proc; and one with `--secure`, which also creates
+certificates and users. The comparison is the start of a bare Python that imports grpc, the minimum
+of a gRPC server in Python. Further the processor time of `quorumlog --help` and of `import
+quorumlog` beyond a bare Python's. Then the waits of tests: a `Broker` of `quorumlog.testing` from
+its import to the first record that librdkafka reports as stored, including the creation of the
+topic; a whole run of pytest with one such test; a cluster of three nodes.
 
 Run: python benchmarks/startup.py [--rounds 10]
 Goal: the median start takes at most 0.35 s of wall time, the secure one 1 s; idle memory stays
@@ -95,7 +95,7 @@ def until_done(program: str) -> float:
 
 
 def whole_test(folder: str) -> float:
-    """Return the seconds of a run of pytest with one test, in a folder with nothing else."""
+    """Return the seconds of a run of pytest with one test, in an otherwise empty folder."""
     (Path(folder) / "test_producing.py").write_text(FIXTURE)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     began = time.perf_counter()
@@ -104,7 +104,7 @@ def whole_test(folder: str) -> float:
 
 
 def in_tests(rounds: int) -> dict[str, float]:
-    """Return medians of what tests wait for, in seconds."""
+    """Return the medians of the waits of tests, in seconds."""
     found: dict[str, list[float]] = {"first_record": [], "pytest": [], "cluster": []}
     for number in range(rounds + 1):
         with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +120,7 @@ def in_tests(rounds: int) -> dict[str, float]:
 
 
 def cpu_s(arguments: list[str], rounds: int) -> float:
-    """Return the median seconds of processor that a Python with these arguments takes."""
+    """Return the median CPU seconds of a Python with these arguments."""
     seconds = []
     for _ in range(rounds):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -141,7 +141,7 @@ def main() -> None:
             seconds, size = start(folder)
         with tempfile.TemporaryDirectory() as folder:
             secure_s, _ = start(folder, "--secure")
-        if number:  # the first warms the file cache
+        if number:  # the first run warms the file cache
             starts.append(seconds)
             secure.append(secure_s)
             sizes.append(size)

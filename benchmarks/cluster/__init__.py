@@ -1,7 +1,8 @@
-"""Whole clusters of real processes on one machine: what replicas cost, and what a failure costs.
+"""Whole clusters of real processes on one machine: the cost of replicas and of failures.
 
-`replication` sets three replicas with acks=all beside one with acks=1, `failover` kills leaders,
-controllers, and both in one, `restart` restarts every node under load, `scale` makes many
-partitions and looks at what they cost at rest. `nodes` starts, ends and watches the processes.
-Everything is asked by the product's own client with its defaults, unless a module says otherwise.
+`replication` compares three replicas with acks=all with one replica and acks=1, `failover` kills
+leaders, controllers, and both in one node, `restart` restarts every node under load, `scale`
+creates many partitions and measures their cost when idle. `nodes` starts, stops and observes the
+processes. All requests come from quorumlog's client with its defaults, unless a module says
+otherwise.
 """

@@ -1,4 +1,4 @@
-"""Measures whole clusters: what replicas cost, failures, restarts, many partitions.
+"""Measures whole clusters: the cost of replicas, failures, restarts, many partitions.
 
 Run: python -m benchmarks.cluster [--only PART] [--kills 30] [--rounds 5] [--seconds 4]
      [--dir FOLDER] [--quick]
@@ -19,7 +19,7 @@ Part: TypeAlias = Callable[[argparse.Namespace, Path], Awaitable[Any]]
 
 
 async def replicas(options: argparse.Namespace, folder: Path) -> Any:
-    """Three replicas beside one."""
+    """Measure three replicas compared with one."""
     found = await replication.measure(folder, rounds=options.rounds, seconds=options.seconds)
     for each in found["ratios"]:
         print(f"{each['what']}: {each['ratio']:.2f} of one replica", flush=True)
@@ -27,7 +27,7 @@ async def replicas(options: argparse.Namespace, folder: Path) -> Any:
 
 
 async def kills(options: argparse.Namespace, folder: Path) -> Any:
-    """The distributions of failovers."""
+    """Measure the distributions of failovers."""
     rows = []
     for case in failover.CASES:
         if options.case in case.name:
@@ -40,12 +40,12 @@ async def kills(options: argparse.Namespace, folder: Path) -> Any:
 
 
 async def restarts(options: argparse.Namespace, folder: Path) -> Any:
-    """A rolling restart under load."""
+    """Measure a rolling restart under load."""
     return await restart.measure(folder, settle_s=0.5 if options.quick else 5.0)
 
 
 async def many(options: argparse.Namespace, folder: Path) -> Any:
-    """Many partitions."""
+    """Measure many partitions."""
     topics, idle_s = (5, 1.0) if options.quick else (1_000, 20.0)
     return await scale.measure(folder, topics=topics, idle_s=idle_s)
 
@@ -59,7 +59,7 @@ PARTS: dict[str, Part] = {
 
 
 def main() -> int:
-    """Measure, print, store each part by itself."""
+    """Measure, print, and store each part separately."""
     parser = parts.parser(__doc__, PARTS, rounds=5, seconds=4.0)
     parser.add_argument("--case", default="", help="failovers whose name has this; not stored")
     parser.add_argument("--kills", type=int, default=30, help="of each kind")

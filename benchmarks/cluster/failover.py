@@ -1,11 +1,11 @@
-"""How long a cluster of three is without what was killed: 30 kills of each of three kinds.
+"""The unavailability of a cluster of three after 30 kills of each of three kinds.
 
-A *leader* is the broker that leads a partition and nothing else: the time runs until a record for
-that partition is acknowledged by all in-sync replicas. A *controller* is the one that decides,
+A *leader* is a broker that leads a partition, without a controller: the time is measured until a
+record for that partition is acknowledged by all in-sync replicas. A *controller* is the active one,
 without a broker: until a change of the metadata is committed. *Both* in one node: until a record is
-acknowledged. Two clocks run side by side: *served* asks the nodes that are left every 10 ms, on new
-connections, so it is what the cluster takes; *client* is one call of the product's client with its
-defaults, begun at the kill. What was killed is started again and in sync before the next kill.
+acknowledged. Two clocks run concurrently: *served* tries the remaining nodes every 10 ms on new
+connections, which measures the cluster; *client* is one call of quorumlog's client with its
+defaults, begun at the kill. The killed node is started again and in sync before the next kill.
 
 Run: python -m benchmarks.cluster --only failover [--kills 30]
 Goals for the medians: 1 s for a leader, 2 s for a controller, 3 s for both in one node.
@@ -33,11 +33,11 @@ from quorumlog.services import ADMIN_ALTER_CONFIGS, LOG_PUBLISH
 TOPIC = "failover"
 CLOCKS = ("served", "client")
 ASK_S = 0.01
-ANSWER_S = 0.5  # an answer that takes longer is not waited for
+ANSWER_S = 0.5  # a later response is ignored
 FAILOVER_S = 60.0
-SETTLE_S = (0.3, 0.6)  # between two kills, drawn: no phase of the heartbeats is preferred
+SETTLE_S = (0.3, 0.6)  # between two kills, random: independent of heartbeats
 
-Probe: TypeAlias = Callable[[str], Awaitable[bool]]  # asks an address; whether it is served
+Probe: TypeAlias = Callable[[str], Awaitable[bool]]  # takes an address; returns True if it serves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +50,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is killed, and what is waited for."""
+    """The killed node, and the awaited event."""
 
     name: str
     roles: tuple[tuple[str, ...], ...]
     target: Callable[[Nodes, AsyncLog], Awaitable[Target]]
-    waits_for_record: bool  # else for a change of the metadata
+    waits_for_record: bool  # otherwise for a change of the metadata
     goal_s: float  # for the median
 
 
 async def leader(nodes: Nodes, log: AsyncLog) -> Target:
-    """A broker that leads a partition."""
+    """Return a broker that leads a partition."""
     partition = random.choice((await log.admin.describe_topic(TOPIC)).partitions)
     if partition.leader is None:
         raise Refused("nobody leads the partition before the kill")
@@ -68,12 +68,13 @@ async def leader(nodes: Nodes, log: AsyncLog) -> Target:
 
 
 async def controller(nodes: Nodes, log: AsyncLog) -> Target:
-    """The controller that decides."""
+    """Return the active controller."""
     return Target(node=await nodes.active_controller(), partition=0)
 
 
 async def both(nodes: Nodes, log: AsyncLog) -> Target:
-    """The node that decides, and the partition that it is preferred to lead, and does."""
+    """Return the node of the active controller, and a partition that it leads as preferred
+    leader."""
     active = await nodes.active_controller()
     await log.admin.elect_leaders()
     for partition in (await log.admin.describe_topic(TOPIC)).partitions:
@@ -104,7 +105,7 @@ CASES = (
 
 
 async def in_sync(log: AsyncLog) -> None:
-    """Return when every replica is in sync."""
+    """Wait until every replica is in sync."""
     deadline_s = time.monotonic() + FAILOVER_S
     while time.monotonic() < deadline_s:
         partitions = (await log.admin.describe_topic(TOPIC)).partitions
@@ -118,7 +119,7 @@ async def in_sync(log: AsyncLog) -> None:
 
 
 async def takes_record(address: str, partition: int) -> bool:
-    """Whether a broker acknowledges a record."""
+    """Return True if a broker acknowledges a record."""
     request = log_pb2.PublishRequest(topic=TOPIC, acks=log_pb2.ACKS_ALL, timeout_ms=30_000)
     request.records.add(value=b"failover")
     request.partition = partition
@@ -126,14 +127,14 @@ async def takes_record(address: str, partition: int) -> bool:
 
 
 async def takes_change(address: str, partition: int) -> bool:
-    """Whether a change of the metadata is committed by way of this broker."""
+    """Return True if a change of the metadata is committed through this broker."""
     request = admin_pb2.AlterConfigsRequest(topic=TOPIC)
     request.changes.add(name="retention.ms", value=str(random.randrange(10**8, 10**9)))
     return await is_answered(address, ADMIN_ALTER_CONFIGS.path, request.SerializeToString())
 
 
 async def is_answered(address: str, method: str, payload: bytes) -> bool:
-    """Whether a call ends well in time."""
+    """Return True if a call succeeds in time."""
     try:
         async with asyncio.timeout(ANSWER_S):
             await ask(address, method, payload)
@@ -143,7 +144,7 @@ async def is_answered(address: str, method: str, payload: bytes) -> bool:
 
 
 async def until_served(addresses: Sequence[str], probe: Probe) -> float:
-    """Ask everywhere, again every ASK_S, until one answers well; returns when that was."""
+    """Try all addresses, again every ASK_S, until one succeeds; return the time."""
     asked: set[asyncio.Task[bool]] = set()
     deadline_s = time.perf_counter() + FAILOVER_S
     try:
@@ -165,7 +166,7 @@ async def until_served(addresses: Sequence[str], probe: Probe) -> float:
 
 
 async def until_client(log: AsyncLog, producer: Any, case: Case, partition: int) -> float:
-    """Have the client do it, with its own repeats; returns when it was done."""
+    """Make one call of the client, with its own retries; return the time of its success."""
     if case.waits_for_record:
         await producer.send_and_wait(TOPIC, b"failover", partition=partition)
     else:
@@ -177,7 +178,7 @@ async def until_client(log: AsyncLog, producer: Any, case: Case, partition: int)
 
 
 async def measure(case: Case, folder: Path, *, kills: int) -> list[dict[str, Any]]:
-    """One row a clock."""
+    """Return one row for each clock."""
     spent: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
     async with (
         Nodes(folder, case.roles) as nodes,
@@ -195,7 +196,7 @@ async def measure(case: Case, folder: Path, *, kills: int) -> list[dict[str, Any
             both_s = await kill(nodes, log, producer, case, target)
             for clock, seconds in zip(CLOCKS, both_s, strict=True):
                 spent[clock].append(seconds)
-            nodes.kill(target.node)  # it is gone; its process is waited for
+            nodes.kill(target.node)  # the process has ended; this waits for it
             nodes.start(target.node)
             await nodes.wait_ready(target.node)
     return [distribution(case, clock, seconds) for clock, seconds in spent.items()]
@@ -204,7 +205,7 @@ async def measure(case: Case, folder: Path, *, kills: int) -> list[dict[str, Any
 async def kill(
     nodes: Nodes, log: AsyncLog, producer: Any, case: Case, target: Target
 ) -> tuple[float, float]:
-    """Kill it; returns the seconds of both clocks."""
+    """Kill the node; return the seconds of both clocks."""
     served = takes_record if case.waits_for_record else takes_change
     left = [
         place.grpc for place in nodes.places.values() if place.is_broker and place.id != target.node
@@ -219,7 +220,7 @@ async def kill(
 
 
 def distribution(case: Case, clock: str, spent_s: list[float]) -> dict[str, Any]:
-    """What a row says."""
+    """Return the row of a distribution."""
     ascending = sorted(spent_s)
     median_s = statistics.median(ascending)
     return {
@@ -236,7 +237,7 @@ def distribution(case: Case, clock: str, spent_s: list[float]) -> dict[str, Any]
 
 
 def show(row: dict[str, Any]) -> None:
-    """Say how it went."""
+    """Print one result."""
     print(
         f"{row['case']:<28} min {row['min_s']:.3f}  median {row['median_s']:.3f}"
         f"  p90 {row['p90_s']:.3f}  max {row['max_s']:.3f} s  (goal {row['goal_median_s']})",

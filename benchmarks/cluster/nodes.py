@@ -1,4 +1,5 @@
-"""A cluster of ours: node processes with their configurations, started, ended and watched."""
+"""A cluster of quorumlog: node processes with their configurations, started, stopped and
+observed."""
 
 import asyncio
 import json
@@ -33,7 +34,7 @@ BOTH, CONTROLLER, BROKER = ("controller", "broker"), ("controller",), ("broker",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A node: what it is and where it listens, in all its lives."""
+    """The roles and listeners of a node, constant over its restarts."""
 
     id: int
     roles: tuple[str, ...]
@@ -45,12 +46,12 @@ class Place:
 
     @property
     def is_broker(self) -> bool:
-        """Whether clients ask it."""
+        """Return True if it serves clients."""
         return "broker" in self.roles
 
 
 class Nodes:
-    """A cluster that lives as long as the block that it is entered for."""
+    """A cluster that runs within a `with` block."""
 
     def __init__(
         self,
@@ -97,24 +98,24 @@ class Nodes:
     ) -> None:
         self._stack.close()
 
-    # --- lives ---------------------------------------------------------------------------------
+    # --- starts and stops ----------------------------------------------------------------------
 
     def start(self, number: int) -> None:
-        """Start a node on the directory that it had, without waiting for it."""
+        """Start a node on its existing directory, without waiting for it."""
         folder = self.places[number].folder
         command = [sys.executable, "-c", SERVE, str(folder / "node.toml")]
         self._members[number] = Member(command, folder, talks=False)
 
     def kill(self, number: int) -> None:
-        """SIGKILL: as a crash would end it."""
+        """Kill a node (SIGKILL), as a crash does."""
         self._members[number].kill()
 
     def signal_kill(self, number: int) -> None:
-        """SIGKILL without waiting for the end, so that nothing else waits for it."""
+        """Send SIGKILL without waiting for the end."""
         os.kill(self._members[number].pid, signal.SIGKILL)
 
     async def stop(self, number: int) -> float:
-        """SIGTERM, and wait for the orderly end; returns the seconds that it took."""
+        """Stop a node (SIGTERM) and wait for its end; return the seconds."""
         began_s = time.perf_counter()
         member = self._members[number]
         member.stop()
@@ -123,7 +124,7 @@ class Nodes:
         return time.perf_counter() - began_s
 
     async def wait_ready(self, number: int) -> None:
-        """Return when the node says that it can serve."""
+        """Wait until the node is ready."""
         deadline_s = time.monotonic() + START_S
         while time.monotonic() < deadline_s:
             if await self.is_ready(number):
@@ -134,15 +135,15 @@ class Nodes:
             f"{self._members[number].complaints()}"
         )
 
-    # --- looks ---------------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------
 
     @property
     def bootstrap(self) -> str:
-        """Where clients begin."""
+        """Return the bootstrap addresses of clients."""
         return ",".join(place.grpc for place in self.places.values() if place.is_broker)
 
     async def is_ready(self, number: int) -> bool:
-        """What /ready says; a node that does not answer is not."""
+        """Return the result of /ready; a node without a response is not ready."""
         try:
             await self._get(number, "/ready")
         except (OSError, urllib.error.HTTPError):
@@ -150,13 +151,13 @@ class Nodes:
         return True
 
     async def metrics(self, number: int) -> dict[str, float]:
-        """Values by name with labels, as the text has them."""
+        """Return the metrics' values by name with labels, as in the text format."""
         text = await self._get(number, "/metrics")
         rows = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in rows}
 
     async def active_controller(self) -> int:
-        """Which node decides, once exactly one says so."""
+        """Return the active controller once exactly one node reports it."""
         deadline_s = time.monotonic() + START_S
         while time.monotonic() < deadline_s:
             found = []
@@ -175,15 +176,15 @@ class Nodes:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The present processes."""
+        """Return the ids of the running processes."""
         return tuple(member.pid for member in self._members.values())
 
     def cpu_s(self, number: int) -> float:
-        """Seconds of processor of a node's present process."""
+        """Return the CPU seconds of a node's current process."""
         return cpu_s([self._members[number].pid])
 
     def memory_bytes(self, number: int) -> int:
-        """Resident memory of a node's present process."""
+        """Return the resident memory of a node's current process."""
         fields = Path(f"/proc/{self._members[number].pid}/statm").read_text().split()
         return int(fields[1]) * PAGE_BYTES
 
@@ -197,7 +198,7 @@ class Nodes:
 
         return await asyncio.to_thread(get)
 
-    # --- forming -------------------------------------------------------------------------------
+    # --- creation ------------------------------------------------------------------------------
 
     def _form(self) -> None:
         controllers = [each for each in self.places.values() if "controller" in each.roles]

@@ -1,8 +1,10 @@
-"""What replicas cost: three with acks=all beside one with acks=1, in the same cluster and run.
+"""The cost of replicas: three with acks=all compared with one with acks=1, in the same cluster and
+run.
 
-Both topics have a partition a node and `flush.policy=replicated`, so that neither waits for a disk;
-one client sends the same records to one after the other, round by round. Throughput goes in Arrow
-slices, since the client takes least for those; latency is one record at a time, sent at once.
+Both topics have one partition per node and `flush.policy=replicated`, so that neither waits for a
+disk; one client sends the same records to both in turn, round by round. Throughput uses Arrow
+slices, which cost the client least; latency is measured with one record at a time, sent
+immediately.
 
 Run: python -m benchmarks.cluster --only replication
 """
@@ -26,13 +28,13 @@ from quorumlog.clients.log import AsyncLog
 SIZES = (100, 1024)  # bytes of a value
 SLICE_BYTES = 4 << 20
 PARTITIONS = 3
-WARM_SHARE = 0.25  # of the measured seconds, before they count
+WARM_SHARE = 0.25  # of the measured seconds, before the measurement
 CONFIGS = {"flush.policy": "replicated"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A topic and how it is written."""
+    """A topic and its acks."""
 
     name: str
     replication: int
@@ -46,16 +48,16 @@ WAYS = (ONE, THREE)
 
 @dataclass(slots=True)
 class Taken:
-    """What one way came to, a value a round."""
+    """The measurements of one way, one value for each round."""
 
     records_per_s: list[float] = field(default_factory=list)
-    server_cpu_us: list[float] = field(default_factory=list)  # of all nodes, a record
+    server_cpu_us: list[float] = field(default_factory=list)  # of all nodes, per record
     client_cpu_us: list[float] = field(default_factory=list)
-    latency_ms: list[float] = field(default_factory=list)  # of every record of every round
+    latency_ms: list[float] = field(default_factory=list)  # of each record of all rounds
 
 
 def slice_of(size: int) -> pa.RecordBatch:
-    """Rows of random values that come to SLICE_BYTES."""
+    """Return rows of random values with SLICE_BYTES in total."""
     values = [os.urandom(size) for _ in range(1_000)]
     rows = SLICE_BYTES // size
     return pa.record_batch({"value": pa.array([values[n % 1_000] for n in range(rows)])})
@@ -64,7 +66,7 @@ def slice_of(size: int) -> pa.RecordBatch:
 async def throughput(
     nodes: Nodes, log: AsyncLog, topic: str, way: Way, *, size: int, seconds: float, taken: Taken
 ) -> None:
-    """Send slices for so long, and wait until all of it is acknowledged."""
+    """Send slices for so long, and wait until all are acknowledged."""
     rows = slice_of(size)
     async with log.producer(acks=way.acks, partitioner="round_robin") as producer:
         await send_for(producer, topic, rows, seconds * WARM_SHARE)
@@ -78,7 +80,7 @@ async def throughput(
 
 
 async def send_for(producer: Any, topic: str, rows: pa.RecordBatch, seconds: float) -> int:
-    """Send the rows again and again, then flush; returns how many records."""
+    """Send the rows repeatedly, then flush; return the number of records."""
     sent, end_s = 0, time.perf_counter() + seconds
     while time.perf_counter() < end_s:
         await producer.send_arrow(topic, rows)
@@ -88,7 +90,7 @@ async def send_for(producer: Any, topic: str, rows: pa.RecordBatch, seconds: flo
 
 
 async def latency(log: AsyncLog, topic: str, way: Way, *, seconds: float, taken: Taken) -> None:
-    """One record at a time to one partition."""
+    """Send one record at a time to one partition; return the latencies."""
     value = os.urandom(SIZES[0])
     async with log.producer(acks=way.acks, linger_ms=0) as producer:
         await producer.send_and_wait(topic, value, partition=0)
@@ -99,12 +101,12 @@ async def latency(log: AsyncLog, topic: str, way: Way, *, seconds: float, taken:
 
 
 def server_cpu_s(nodes: Nodes) -> float:
-    """Seconds of processor of all nodes."""
+    """Return the CPU seconds of all nodes."""
     return sum(nodes.cpu_s(number) for number in nodes.places)
 
 
 async def measure(folder: Path, *, rounds: int, seconds: float) -> dict[str, Any]:
-    """Take the rounds, both ways in turn within each."""
+    """Measure the rounds, both ways in turn within each."""
     taken = {(way, size): Taken() for way in WAYS for size in SIZES}
     async with (
         Nodes(folder) as nodes,
@@ -130,12 +132,12 @@ async def measure(folder: Path, *, rounds: int, seconds: float) -> dict[str, Any
 
 
 def topic_of(way: Way) -> str:
-    """The topic that a way writes."""
+    """Return the topic of a way."""
     return f"replicas-{way.replication}"
 
 
 def show(way: Way, size: int, taken: Taken) -> None:
-    """Say how it goes."""
+    """Print one result."""
     print(
         f"{way.name:<24} {size:>5} B  {taken.records_per_s[-1]:>12,.0f} records/s"
         f"  servers {taken.server_cpu_us[-1]:.2f} us each",
@@ -144,7 +146,7 @@ def show(way: Way, size: int, taken: Taken) -> None:
 
 
 def summary(taken: dict[tuple[Way, int], Taken], *, rounds: int, seconds: float) -> dict[str, Any]:
-    """Rows of medians and the ratios of the two ways."""
+    """Return rows of medians and the ratios of the two ways."""
     rows = [row(way, size, found) for (way, size), found in taken.items()]
     ratios = []
     for size in SIZES:
@@ -169,7 +171,7 @@ def summary(taken: dict[tuple[Way, int], Taken], *, rounds: int, seconds: float)
 
 
 def row(way: Way, size: int, taken: Taken) -> dict[str, Any]:
-    """The medians of one way and size; latency where it was taken."""
+    """Return the medians of one way and size; with latency if it was measured."""
     ascending = sorted(taken.latency_ms)
     rate = middle(taken.records_per_s)
     return {
@@ -186,5 +188,5 @@ def row(way: Way, size: int, taken: Taken) -> dict[str, Any]:
 
 
 def middle(values: Sequence[float]) -> float:
-    """The median."""
+    """Return the median."""
     return statistics.median(values)

@@ -1,11 +1,11 @@
-"""Every node of three is stopped in order and started again, one after the other, under load.
+"""A rolling restart of three nodes in order, one after the other, under load.
 
-A default producer sends numbered values at a steady rate and a default consumer reads them; nobody
-but they decides what a failure is. Counted are the sends that ended with an error, the longest wait
-for an acknowledgement, and of what was read: what is missing, what came twice.
+A default producer sends numbered values at a constant rate and a default consumer reads them; a
+failure is one that these clients report. The results are the sends with an error, the longest wait
+for an acknowledgement, and the missing and repeated records of the consumer.
 
 Run: python -m benchmarks.cluster --only restart
-Goal: no error, nothing missing, nothing twice.
+Goal: no error, no missing record, no repeated record.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ TOPIC = "restart"
 PARTITIONS = 6
 RECORDS_PER_S = 500
 IN_SYNC_S = 60.0
-READ_S = 60.0  # for what was sent last
+READ_S = 60.0  # for the last records
 
 
 @dataclass(slots=True)
 class Sent:
-    """What became of the sends."""
+    """The outcomes of the sends."""
 
     acknowledged: set[int] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Sent:
 
 
 async def send(log: AsyncLog, sent: Sent, stop: asyncio.Event) -> None:
-    """Send numbers at a steady rate until told to stop, then wait for all outcomes."""
+    """Send numbers at a constant rate until the stop, then wait for all outcomes."""
     async with log.producer() as producer, asyncio.TaskGroup() as group:
         began_s, number = time.perf_counter(), 0
         while not stop.is_set():
@@ -50,7 +50,7 @@ async def send(log: AsyncLog, sent: Sent, stop: asyncio.Event) -> None:
 
 
 async def one(producer: Any, number: int, sent: Sent) -> None:
-    """Send a number and note its outcome."""
+    """Send a number and record its outcome."""
     began_s = time.perf_counter()
     try:
         await producer.send_and_wait(TOPIC, b"%d" % number, partition=number % PARTITIONS)
@@ -70,7 +70,7 @@ async def read(log: AsyncLog, seen: Counter[int]) -> None:
 
 
 async def in_sync(log: AsyncLog) -> None:
-    """Return when every replica of every partition is in sync again."""
+    """Wait until every replica of every partition is in sync again."""
     async with asyncio.timeout(IN_SYNC_S):
         while True:
             partitions = (await log.admin.describe_topic(TOPIC)).partitions
@@ -80,7 +80,7 @@ async def in_sync(log: AsyncLog) -> None:
 
 
 async def measure(folder: Path, *, settle_s: float) -> dict[str, Any]:
-    """Restart every node once, and see what the clients saw."""
+    """Restart every node once; return the clients' results."""
     sent, seen, stop = Sent(), Counter[int](), asyncio.Event()
     stops_s = []
     async with (
@@ -113,7 +113,7 @@ async def measure(folder: Path, *, settle_s: float) -> dict[str, Any]:
 
 
 async def ended(reading: "asyncio.Task[None]") -> str:
-    """End the consumer; returns the error with which it had ended by itself, "" for none."""
+    """End the consumer; return the error with which it had ended before, "" for none."""
     reading.cancel()
     try:
         await reading
@@ -125,7 +125,7 @@ async def ended(reading: "asyncio.Task[None]") -> str:
 
 
 def summary(sent: Sent, seen: Counter[int], *, reader_error: str) -> dict[str, Any]:
-    """What the clients saw."""
+    """Return the results of the clients."""
     waits = sorted(sent.waits_s)
     missing = sent.acknowledged - seen.keys()
     twice = [number for number, count in seen.items() if count > 1]
@@ -144,7 +144,7 @@ def summary(sent: Sent, seen: Counter[int], *, reader_error: str) -> dict[str, A
 
 
 def show(row: dict[str, Any]) -> None:
-    """Say how it went."""
+    """Print the result."""
     print(
         f"restart of every node: {row['records']:,} records, {row['errors']} errors,"
         f" {row['missing']} missing, {row['twice']} twice, longest wait {row['longest_s']} s",

@@ -1,11 +1,11 @@
-"""What partitions cost: making many topics, a cluster at rest, and memory.
+"""The cost of partitions: creation of many topics, an idle cluster, and memory.
 
-Topics of ten partitions with three replicas each are made on three nodes, some at once. Then nobody
-does anything for a while, and the processor's time of each node is read. Memory is the nodes'
-resident set before and after, a replica: a partition that nobody used yet, and one with a record.
+Topics of ten partitions with three replicas each are created on three nodes, several concurrently.
+Then there are no requests for some time, and the CPU time of each node is read. Memory is the
+nodes' resident set before and after, per replica: of an unused partition, and of one with a record.
 
 Run: python -m benchmarks.cluster --only scale
-Goals: 1,000 topics in under 20 s; under 5 % of a core a node at rest with 1,000 partitions.
+Goals: 1,000 topics in under 20 s; under 5 % of a core per idle node with 1,000 partitions.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ import quorumlog.aio
 from quorumlog.clients.log import AsyncLog
 
 PARTITIONS = 10  # of a topic
-AT_ONCE = 16  # topics that are being made
-IDLE_TOPICS = 100  # with 1,000 partitions together
+AT_ONCE = 16  # concurrent creations
+IDLE_TOPICS = 100  # with 1,000 partitions in total
 GOAL_CREATE_S = 20.0
-GOAL_IDLE = 0.05  # of a core, a node
-SETTLE_S = 5.0  # before a look at what is at rest
+GOAL_IDLE = 0.05  # of a core, per node
+SETTLE_S = 5.0  # before the measurement of idle nodes
 
 
 async def create(log: AsyncLog, names: Sequence[str]) -> float:
-    """Make topics, AT_ONCE at once; returns the seconds that all of them took."""
+    """Create topics, AT_ONCE concurrently; return the total seconds."""
     left = iter(names)
 
     async def make() -> None:
@@ -41,7 +41,7 @@ async def create(log: AsyncLog, names: Sequence[str]) -> float:
 
 
 async def idle(nodes: Nodes, seconds: float) -> list[float]:
-    """Shares of a core that each node takes while nobody asks anything."""
+    """Return the share of a core that each node uses without requests."""
     await asyncio.sleep(min(SETTLE_S, seconds))
     before = [nodes.cpu_s(number) for number in nodes.places]
     began_s = time.perf_counter()
@@ -52,24 +52,24 @@ async def idle(nodes: Nodes, seconds: float) -> list[float]:
 
 
 def memory(nodes: Nodes) -> int:
-    """Resident bytes of all nodes."""
+    """Return the resident bytes of all nodes."""
     return sum(nodes.memory_bytes(number) for number in nodes.places)
 
 
 async def stall_s(nodes: Nodes) -> float:
-    """The longest stall of any node's loop within the last minute."""
+    """Return the longest stall of any node's loop within the last minute."""
     looks = [await nodes.metrics(number) for number in nodes.places]
     return max(look["quorumlog_loop_stall_seconds"] for look in looks)
 
 
 async def descriptors(nodes: Nodes) -> int:
-    """Return the most open descriptors of a node."""
+    """Return the highest number of open descriptors of a node."""
     looks = [await nodes.metrics(number) for number in nodes.places]
     return int(max(look["process_open_fds"] for look in looks))
 
 
 async def write_each(log: AsyncLog, names: Sequence[str]) -> None:
-    """Put a record into every partition, so that every log is open."""
+    """Write a record to every partition, so that every log is open."""
     async with log.producer() as producer:
         for name in names:
             for partition in range(PARTITIONS):
@@ -78,7 +78,7 @@ async def write_each(log: AsyncLog, names: Sequence[str]) -> None:
 
 
 async def measure(folder: Path, *, topics: int, idle_s: float) -> dict[str, Any]:
-    """Make them in two steps: as many as the goal at rest is about, then the rest."""
+    """Create the topics in two steps: those of the idle goal, then the rest."""
     first = [f"idle-{number}" for number in range(min(IDLE_TOPICS, topics))]
     rest = [f"many-{number}" for number in range(topics)]
     async with (
@@ -124,7 +124,7 @@ async def measure(folder: Path, *, topics: int, idle_s: float) -> dict[str, Any]
 
 
 def show(row: dict[str, Any]) -> None:
-    """Say how it went."""
+    """Print the result."""
     shares = ", ".join(f"{each:.1%}" for each in row["idle_shares"])
     print(
         f"{row['topics']:,} topics of {PARTITIONS} partitions in {row['create_s']:.1f} s"

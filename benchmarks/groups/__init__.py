@@ -1,8 +1,8 @@
-"""Consumer groups beside Apache Kafka, and a mirror beside a plain loop.
+"""Consumer groups compared with Apache Kafka, and a mirror compared with a plain loop.
 
-`wire` asks brokers as a member does, one connection each, and `flood` has many connections ask one
-thing again and again; `members` are members of groups of both protocols. Parts are `rebalance`,
-`rates` (joins and leaves, commits, heartbeats), `idle`, `failover` of coordinators, and `mirror`,
-which runs `copying` in processes of their own. `systems` says what is started; `words` is what the
-page says of it all.
+`wire` has the requests of a member over one connection, `flood` repeats one request on many
+connections; `members` are members of groups of both protocols. Parts are `rebalance`, `rates`
+(joins and leaves, commits, heartbeats), `idle`, `failover` of coordinators, and `mirror`, which
+runs `copying` in separate processes. `systems` has the brokers under test; `words` has the text of
+the page.
 """

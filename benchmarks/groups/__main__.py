@@ -1,12 +1,13 @@
-"""Measures groups beside Apache Kafka, and a mirror beside loops that consume and produce.
+"""Measures groups compared with Apache Kafka, and a mirror compared with loops that consume and
+produce.
 
-All of it takes about 20 minutes; each part is stored as soon as it is measured.
+All parts take about 20 minutes; each is stored as soon as it is measured.
 
 Run: python -m benchmarks.groups [--only PART] [--systems NAME,...] [--kills 20] [--rounds 3]
-     [--seconds 4] [--dir FOLDER] [--quick]
-Before it: python -m benchmarks.kafka_wire.artifacts, which fetches Apache Kafka. Without it ours is
-measured alone. --quick
-is a smoke test, stored nowhere; and with --systems (beginnings of names) nothing is stored either.
+[--seconds 4] [--dir FOLDER] [--quick]
+Before it: python -m benchmarks.kafka_wire.artifacts, which fetches Apache Kafka. Without it only
+quorumlog is measured. Results with --quick, a smoke test, or --systems (beginnings of names) are
+not stored.
 """
 
 import argparse
@@ -30,13 +31,13 @@ IDLE = Size(members=1_000, partitions=1_000)
 TINY = Size(members=3, partitions=6)
 WARM_S = 3.0  # of each rate
 IDLE_S = 20.0
-IDLE_ROUNDS = 1  # a mean over so long moves little, and each needs brokers of its own
+IDLE_ROUNDS = 1  # a mean over this time varies little, and each round needs new brokers
 
 
 async def shares(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Groups that share out."""
+    """Measure rebalances."""
     size = TINY if options.quick else REBALANCED
     measured = await rebalance.measure(found, folder, size=size, rounds=options.rounds)
     return rebalance.summary(measured, size=size)
@@ -45,7 +46,7 @@ async def shares(
 async def in_a_second(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Joins and leaves, commits, heartbeats."""
+    """Measure joins and leaves, commits, heartbeats."""
     measured = await rates.measure(
         found,
         folder,
@@ -59,7 +60,7 @@ async def in_a_second(
 async def at_rest(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Members that only live."""
+    """Measure idle members."""
     size = TINY if options.quick else IDLE
     seconds = 0.3 if options.quick else IDLE_S
     measured = await idle.measure(found, folder, size=size, seconds=seconds, rounds=IDLE_ROUNDS)
@@ -67,14 +68,14 @@ async def at_rest(
 
 
 async def kills(found: Sequence[Kind], options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Coordinators that die."""
+    """Measure failovers of coordinators."""
     return failover.summary(await failover.measure(found, folder, kills=options.kills))
 
 
 async def copies(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """A mirror and loops; between clusters of ours."""
+    """Measure a mirror and loops, between clusters of quorumlog."""
     volume = mirror.VOLUME_BYTES // 200 if options.quick else mirror.VOLUME_BYTES
     measured = await mirror.measure(folder, volume_bytes=volume, rounds=options.rounds)
     return mirror.summary(measured)
@@ -90,7 +91,7 @@ PARTS: dict[str, Part] = {
 
 
 def parsed() -> argparse.Namespace:
-    """The options."""
+    """Return the options."""
     parser = parts.parser(__doc__, PARTS, rounds=3, seconds=4.0)
     parser.add_argument("--systems", default="", help="those whose names begin so, with commas")
     parser.add_argument("--kills", type=int, default=20)
@@ -101,7 +102,7 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print, store each part by itself."""
+    """Measure, print, and store each part separately."""
     options = parsed()
     allow_many_connections()
     found, missing = kinds()

@@ -1,10 +1,11 @@
-"""Copies a topic of one cluster into another, one of three ways, and says what that took.
+"""Copies a topic of one cluster into another in one of three ways, and prints the cost.
 
     python -m benchmarks.groups.copying WAY SOURCE TARGET TOPIC RECORDS
 
-WAY is `mirror`, what `quorumlog mirror --once` runs; `client`, a loop that consumes and produces
-with our client; or `librdkafka`, such a loop on librdkafka. Addresses are those of the gRPC
-listeners, or of the Kafka listeners for librdkafka. The clocks begin when both sides are connected.
+WAY is `mirror`, which runs the code of `quorumlog mirror --once`; `client`, a loop that consumes
+and produces with the quorumlog client; or `librdkafka`, such a loop on librdkafka. Addresses are
+those of the gRPC listeners, or of the Kafka listeners for librdkafka. The clocks begin when both
+sides are connected.
 """
 
 import asyncio
@@ -22,19 +23,19 @@ from quorumlog.runtime import Runtime
 from quorumlog.runtime.memory import keep_freed_memory
 from quorumlog.runtime.real import run
 
-TOGETHER: Final = 10_000  # records of one look
+TOGETHER: Final = 10_000  # records of one poll
 FLUSH_S: Final = 120.0
 POLL_S: Final = 1.0
 
 
 class Clock:
-    """What is taken from its making on."""
+    """The wall and CPU time since its creation."""
 
     def __init__(self) -> None:
         self._began_s, self._began_cpu_s = time.perf_counter(), time.process_time()
 
     def took(self, records: int) -> dict[str, Any]:
-        """Seconds, of the wall and of the processor."""
+        """Return the seconds of wall and CPU time."""
         return {
             "records": records,
             "seconds": time.perf_counter() - self._began_s,
@@ -43,7 +44,7 @@ class Clock:
 
 
 def by_mirror(source: str, target: str, topic: str, records: int) -> dict[str, Any]:
-    """What the command runs."""
+    """Copy with the code of the command."""
 
     async def main(runtime: Runtime) -> dict[str, Any]:
         sides = [
@@ -70,7 +71,7 @@ def by_mirror(source: str, target: str, topic: str, records: int) -> dict[str, A
 
 
 def by_client(source: str, target: str, topic: str, records: int) -> dict[str, Any]:
-    """A loop with our client."""
+    """Copy with the quorumlog client."""
     return asyncio.run(_by_client(source, target, topic, records))
 
 
@@ -98,7 +99,7 @@ async def _by_client(source: str, target: str, topic: str, records: int) -> dict
 
 
 def by_librdkafka(source: str, target: str, topic: str, records: int) -> dict[str, Any]:
-    """The same on librdkafka by its Python package, acks=all."""
+    """Copy with the Python package of librdkafka, acks=all."""
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -154,7 +155,7 @@ WAYS: Final[dict[str, Callable[[str, str, str, int], dict[str, Any]]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Do it and say what it took, as JSON."""
+    """Copy and print the cost as JSON."""
     way, source, target, topic, records = arguments
     print(json.dumps(WAYS[way](source, target, topic, int(records))))
     return 0

@@ -1,10 +1,10 @@
-"""How long a group cannot commit when its coordinator dies: kill -9, again and again.
+"""The time without commits of a group whose coordinator is killed (kill -9), repeatedly.
 
-Three brokers that are controllers too, and a group of one classic member. The broker that has the
-group is killed; from then on the member's commit goes to each broker that is left every 10 ms, on
-new connections, until one has stored it: same member, same generation, so what is waited for is
-that the death is noticed, that another broker leads the group's partition, and that it has read
-what the group is. Then the dead one is started again, and is in sync before the next kill.
+Three brokers that are also controllers, and a group of one classic member. The group's coordinator
+is killed; from then on the member's commit goes to each remaining broker every 10 ms, on new
+connections, until one has stored it, with the same member and generation: the failure must be
+detected, another broker must lead the group's partition and load the group. Then the killed broker
+is started again, and is in sync before the next kill.
 
 Run: python -m benchmarks.groups --only failover [--kills 20]
 """
@@ -37,16 +37,19 @@ from benchmarks.raft.result import comparison
 
 BROKERS: Final = 3
 NAME, TOPIC = "failover", "commits"
-ANSWER_S: Final = 0.5  # an answer that takes longer is not waited for
+ANSWER_S: Final = 0.5  # a later response is ignored
 START_S: Final = 120.0
 PAUSE_S: Final = 0.1
-SETTLE_S: Final = (0.3, 1.3)  # between two kills, drawn: no phase of the heartbeats is preferred
-GOAL_S: Final = 3.0  # for the median: what a broker that is a controller too takes to fail over
+SETTLE_S: Final = (
+    0.3,
+    1.3,
+)  # between two kills, random: independent of heartbeats
+GOAL_S: Final = 3.0  # for the median: the failover of a broker that is also a controller
 GOAL: Final = "<= 1.0"
 
 
 async def measure(kinds: Sequence[Kind], folder: Path, *, kills: int) -> dict[str, list[float]]:
-    """The seconds of every kill, by system."""
+    """Return the seconds of every kill, by system."""
     spent: dict[str, list[float]] = {}
     for place, kind in enumerate(kinds):
         async with running([kind], folder / str(place), brokers=BROKERS) as [subject]:
@@ -56,7 +59,7 @@ async def measure(kinds: Sequence[Kind], folder: Path, *, kills: int) -> dict[st
 
 
 async def killed(subject: Subject, *, kills: int) -> list[float]:
-    """Kill, and wait, and start again."""
+    """Kill the coordinator, measure, and start the broker again."""
     system = cast(Restartable, subject.system)
     await asyncio.to_thread(make_topic, subject, TOPIC, partitions=1, replication=BROKERS)
     ports = await asyncio.to_thread(brokers, system.port)
@@ -82,7 +85,7 @@ async def killed(subject: Subject, *, kills: int) -> list[float]:
 
 
 async def settled(port: int, member: ClassicMember) -> int:
-    """The broker that has the group, once it has stored a commit; raises Refused."""
+    """Return the group's coordinator once it has stored a commit. Raise Refused."""
     deadline_s = time.monotonic() + START_S
     while time.monotonic() < deadline_s:
         number, place = await asyncio.to_thread(coordinator, port, NAME)
@@ -93,7 +96,7 @@ async def settled(port: int, member: ClassicMember) -> int:
 
 
 async def commits(address: str, member: ClassicMember) -> bool:
-    """Whether a broker stores what the member commits."""
+    """Return True if a broker stores the member's commit."""
     fields = commit_fields(NAME, member.generation, member.member_id, TOPIC, [0])
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -107,7 +110,7 @@ async def commits(address: str, member: ClassicMember) -> bool:
 
 
 def brokers(port: int) -> dict[int, int]:
-    """The ports of all brokers, by id."""
+    """Return the ports of all brokers, by id."""
     deadline_s = time.monotonic() + START_S
     found: dict[int, int] = {}
     while len(found) < BROKERS and time.monotonic() < deadline_s:
@@ -120,7 +123,7 @@ def brokers(port: int) -> dict[int, int]:
 
 
 def in_sync(port: int) -> None:
-    """Return when the groups' offsets are everywhere, as far as a broker knows."""
+    """Wait until all replicas of the groups' offsets are in sync, by a broker's metadata."""
     deadline_s = time.monotonic() + START_S
     while True:
         try:
@@ -134,7 +137,7 @@ def in_sync(port: int) -> None:
 
 
 def row(system: str, spent_s: Sequence[float]) -> dict[str, Any]:
-    """The distribution; the goal is for ours."""
+    """Return the distribution; the goal applies to quorumlog."""
     ascending = sorted(spent_s)
     median_s = statistics.median(ascending)
     return {
@@ -151,7 +154,7 @@ def row(system: str, spent_s: Sequence[float]) -> dict[str, Any]:
 
 
 def show(one: dict[str, Any]) -> None:
-    """Say how it went."""
+    """Print one result."""
     print(
         f"{one['case']:<28} min {one['min_s']:.2f}  median {one['median_s']:.2f}"
         f"  p90 {one['p90_s']:.2f}  max {one['max_s']:.2f} s",
@@ -160,7 +163,7 @@ def show(one: dict[str, Any]) -> None:
 
 
 def summary(spent: dict[str, list[float]]) -> dict[str, Any]:
-    """Rows, and ours beside Kafka."""
+    """Return rows, and quorumlog compared with Kafka."""
     rows = {system: row(system, seconds) for system, seconds in spent.items()}
     compared = comparison(
         "coordinator's failover, median, of Kafka's",

@@ -1,7 +1,7 @@
-"""Many connections that each ask the same thing again as soon as it is answered.
+"""Many connections that repeat the same request as soon as it is answered.
 
-The frames are encoded before, and the first answer of each connection is looked at: later ones are
-the same bytes, or are looked at too. So a request costs the generator microseconds.
+The frames are encoded before, and the first response of each connection is decoded: later ones are
+the same bytes, or are decoded too. So a request costs the generator microseconds.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from benchmarks.kafka_wire.systems import Subject
 from benchmarks.kafka_wire.wire import frame_of
 from benchmarks.raft.processes import Refused, cpu_s
 
-SIZE: Final = 4  # bytes in front of a frame that say how long it is
-PATIENCE_S: Final = 60.0  # until something is answered, on whatever machine
+SIZE: Final = 4  # of the size before a frame
+PATIENCE_S: Final = 60.0  # until the first response, on a slow machine too
 LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated:
-    """What a connection asks."""
+    """The request of a connection."""
 
     kind: tuple[int, int]
     fields: dict[str, Any]
-    code_of: Callable[[Any], int]  # the error in an answer; 0: none
+    code_of: Callable[[Any], int]  # the error of a response; 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flooded:
-    """What came of it."""
+    """The result of a flood."""
 
     requests: int
     seconds: float
@@ -48,12 +48,12 @@ class _Asking(asyncio.Protocol):
         self._frame = frame_of(repeated.kind, repeated.fields, correlation_id=1)
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
-        self._good = b""  # an answer without an error
+        self._good = b""  # a response without an error
         self.answered = 0
         self.is_stopping = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit it
         self._transport.write(self._frame)
 
     def data_received(self, data: bytes) -> None:
@@ -72,7 +72,7 @@ class _Asking(asyncio.Protocol):
             self._good = answer
         self.answered += 1
         if not self.is_stopping:
-            assert self._transport is not None, "it is connected"
+            assert self._transport is not None, "the connection is not open"
             self._transport.write(self._frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -80,7 +80,7 @@ class _Asking(asyncio.Protocol):
             self._fail(exc or ConnectionResetError("the broker hung up"))
 
     def close(self) -> None:
-        """Ask no more, and hang up."""
+        """Send no more requests, and close the connection."""
         self.is_stopping = True
         if self._transport is not None:
             self._transport.close()
@@ -93,7 +93,7 @@ class _Asking(asyncio.Protocol):
 async def flood(
     subject: Subject, port: int, asked: Sequence[Repeated], *, warm_s: float, seconds: float
 ) -> Flooded:
-    """Ask for so long, and for longer while nothing is answered; raises OSError and Refused."""
+    """Send requests for so long, and longer until the first response. Raise OSError and Refused."""
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
     asking = [_Asking(each, failed) for each in asked]
@@ -125,7 +125,7 @@ async def flood(
 
 
 async def _unless(failed: asyncio.Future[None], seconds: float) -> None:
-    """Wait; raises what failed meanwhile."""
+    """Wait. Raise the error of a connection that fails."""
     done, _ = await asyncio.wait({failed}, timeout=seconds)
     for each in done:
         each.result()

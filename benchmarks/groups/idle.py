@@ -1,10 +1,10 @@
-"""What members cost that do nothing but live: 1,000 of one group, and the same broker without them.
+"""The cost of idle members: 1,000 of one group, compared with the same broker without them.
 
-One broker, a topic of 1,000 partitions, a connection a member. Members say that they live as often
-as clients do by default: every three seconds in the classic protocol, every five in KIP-848.
+One broker, a topic of 1,000 partitions, one connection per member. Members send heartbeats at the
+default intervals: every three seconds in the classic protocol, every five in KIP-848.
 
 Run: python -m benchmarks.groups --only idle
-Goal: 1,000 members take under 10 % of a core more than none.
+Goal: 1,000 members use under 10 % of a core more than none.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ Key: TypeAlias = tuple[str, str]  # system, protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """A broker with members that rest."""
+    """A broker with idle members."""
 
-    alone_share: float  # of a core, before they came
+    alone_share: float  # of a core, before they joined
     share: float  # with them
-    memory_mb: float  # that came with them
-    settled_s: float  # from the first request until all had their shares
+    memory_mb: float  # added by them
+    settled_s: float  # from the first request until all had their assignments
 
 
 @dataclass(slots=True)
 class Measured:
-    """Rests by row."""
+    """Measurements by row."""
 
     rests: dict[Key, list[Rest]] = field(default_factory=dict)
 
@@ -46,7 +46,8 @@ class Measured:
 async def measure(
     kinds: Sequence[Kind], folder: Path, *, size: Size, seconds: float, rounds: int
 ) -> Measured:
-    """Each system with a broker of its own in every round, so that its memory is what came."""
+    """Measure each system with a new broker in every round, so that its memory grows only by the
+    members."""
     measured = Measured()
     for number in range(rounds):
         for place, kind in enumerate(kinds):
@@ -63,7 +64,7 @@ async def measure(
 
 
 async def taken(system: System, protocol: str, size: Size, seconds: float) -> Rest:
-    """Look at it before and with its members."""
+    """Measure the broker before and with its members."""
     _, port = await asyncio.to_thread(coordinator, system.port, TOPIC)
     alone_share, memory_mb = await share_of(system, seconds), resident_mb(system)
     group = Group(name=TOPIC, topic=TOPIC, partitions=size.partitions)
@@ -74,7 +75,7 @@ async def taken(system: System, protocol: str, size: Size, seconds: float) -> Re
         settled_s = time.perf_counter() - began_s
         await crowd.settled(size.members, is_even=True)
         share = await share_of(system, seconds)
-        await crowd.settled(size.members)  # nobody has gone meanwhile
+        await crowd.settled(size.members)  # no member has left
         return Rest(
             alone_share=alone_share,
             share=share,
@@ -84,14 +85,14 @@ async def taken(system: System, protocol: str, size: Size, seconds: float) -> Re
 
 
 async def share_of(system: System, seconds: float) -> float:
-    """Of a core, for so long."""
+    """Return the share of a core over so many seconds."""
     spent_s, began_s = cpu_s(system.pids), time.perf_counter()
     await asyncio.sleep(seconds)
     return (cpu_s(system.pids) - spent_s) / (time.perf_counter() - began_s)
 
 
 def show(system: str, protocol: str, rest: Rest) -> None:
-    """Say how it went."""
+    """Print one result."""
     print(
         f"{system:<28} {protocol:<8} {rest.share:.1%} of a core, {rest.alone_share:.1%} before;"
         f" {rest.memory_mb:.1f} MB; settled in {rest.settled_s:.1f} s",
@@ -100,7 +101,7 @@ def show(system: str, protocol: str, rest: Rest) -> None:
 
 
 def summary(measured: Measured, *, size: Size, seconds: float) -> dict[str, Any]:
-    """A row a system and protocol; the goal is for ours."""
+    """Return a row for each system and protocol; the goal applies to quorumlog."""
     rows = []
     for (system, protocol), rests in measured.rests.items():
         more = middle([each.share - each.alone_share for each in rests])

@@ -1,7 +1,7 @@
-"""Members of groups, of the classic protocol and of KIP-848, that do what clients' members do.
+"""Members of groups, of the classic protocol and of KIP-848, with the behaviour of clients.
 
-They read nothing: a member has what it was given as soon as it hears of it, and gives up at once
-what it must. Classic members rebalance eagerly, by ranges that the leader makes.
+They read no records: a member applies its assignment as soon as it receives it, and revokes
+partitions at once. Classic members rebalance eagerly, by ranges that the leader computes.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from benchmarks.groups.wire import (
 from benchmarks.raft.processes import Refused
 
 CLASSIC_HEARTBEAT_S: Final = 3.0
-"""What Java's and librdkafka's consumers do by default; members of KIP-848 are told."""
+"""The default interval of Java's and librdkafka's consumers; the broker sets that of KIP-848."""
 
 NOT_READY_S: Final = 0.05
 SETTLE_S: Final = 180.0
@@ -45,7 +45,7 @@ SETTLE_S: Final = 180.0
 
 @dataclass(slots=True)
 class Group:
-    """What is known of a group and of all of its members."""
+    """The state of a group and of all of its members."""
 
     name: str
     topic: str
@@ -54,7 +54,8 @@ class Group:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def is_settled(self, count: int) -> bool:
-        """Whether so many members are in, have their share, and every partition is one's."""
+        """Return True if so many members have joined, have their share, and every partition has one
+        owner."""
         members = self.members.values()
         if len(members) != count or self.partitions // count > min(
             (len(each.owned) for each in members), default=0
@@ -64,12 +65,12 @@ class Group:
         return len(owned) == self.partitions == len(set(owned))
 
     def is_even(self) -> bool:
-        """Whether all of its members know of the same generation."""
+        """Return True if all members have the same generation."""
         return len({each.generation for each in self.members.values()}) == 1
 
     async def settled(self, count: int, *, is_even: bool = False) -> None:
-        """Return when so many are in, and (if asked for) all know of one generation; raises Refused
-        when that takes too long."""
+        """Wait until so many members have joined and (if requested) all have one generation. Raise
+        Refused after the time limit."""
         try:
             async with asyncio.timeout(SETTLE_S):
                 while not self.is_settled(count) or (is_even and not self.is_even()):
@@ -84,28 +85,28 @@ class Group:
 
 
 class Member(Protocol):
-    """A member with a connection of its own."""
+    """A member with its own connection."""
 
     @property
     def member_id(self) -> str:
-        """As the group knows it; empty: not yet."""
+        """Return the id in the group; empty: none yet."""
 
     @property
     def generation(self) -> int:
-        """Of the group, or its own epoch; -1: it has nothing yet."""
+        """Return the generation of the group, or the member epoch; -1: none yet."""
 
     @property
     def owned(self) -> Sequence[int]:
-        """Its partitions."""
+        """Return its partitions."""
 
     async def join(self) -> None:
-        """Be in, and have what it is given first. Raises OSError, Refused."""
+        """Join, and apply the first assignment. Raise OSError, Refused."""
 
     async def beat(self) -> float:
-        """Say that it lives and do what comes of it; returns the seconds until the next time."""
+        """Send a heartbeat and apply the response; return the seconds until the next one."""
 
     async def leave(self) -> None:
-        """Go."""
+        """Leave the group."""
 
 
 class ClassicMember:
@@ -119,7 +120,7 @@ class ClassicMember:
         self.owned: Sequence[int] = ()
 
     async def join(self) -> None:
-        """Join until everybody has."""
+        """Join until all members have joined."""
         self._group.members[id(self)] = self
         while True:
             self.generation, self.owned = -1, ()
@@ -136,7 +137,7 @@ class ClassicMember:
                 await self._again("join", code)
 
     async def _sync(self, joined: Any) -> bool:
-        """Whether it has its part; else it is to join again."""
+        """Return True if it has an assignment; otherwise it must join again."""
         self.member_id = joined.member_id
         parts = {}
         if joined.leader == joined.member_id:
@@ -158,7 +159,7 @@ class ClassicMember:
         }
 
     async def beat(self) -> float:
-        """Join again where it hears that somebody came or went."""
+        """Send a heartbeat; join again if the group rebalances."""
         fields = heartbeat_fields(self._group.name, self.generation, self.member_id)
         code = int((await self._caller.ask(HEARTBEAT, **fields)).error_code)
         if code:
@@ -167,7 +168,6 @@ class ClassicMember:
         return CLASSIC_HEARTBEAT_S
 
     async def leave(self) -> None:
-        """Go."""
         answer = await self._caller.ask(LEAVE, **leave_fields(self._group.name, self.member_id))
         self._group.members.pop(id(self), None)
         self._group.changed.set()
@@ -175,7 +175,7 @@ class ClassicMember:
         self.member_id, self.generation, self.owned = "", -1, ()
 
     async def _again(self, what: str, code: int) -> None:
-        """Return where joining (again) is the answer to an error; raises Refused."""
+        """Return if an error requires a join. Raise Refused for other errors."""
         if code in NOT_READY:
             await asyncio.sleep(NOT_READY_S)
         elif code == UNKNOWN_MEMBER:
@@ -194,10 +194,10 @@ class ConsumerMember:
         self.generation = -1
         self.owned: Sequence[int] = ()
         self._epoch = 0
-        self._told: Sequence[Any] | None = None  # what it says next that it has; None: no news
+        self._unconfirmed: Sequence[Any] | None = None  # reported in the next heartbeat; None: no change
 
     async def join(self) -> None:
-        """Be known to the group; what it is given may come later."""
+        """Send the first heartbeat; the assignment may arrive later."""
         self._group.members[id(self)] = self
         self._epoch = 0
         self.owned, self.generation = (), -1
@@ -208,25 +208,24 @@ class ConsumerMember:
         )
 
     async def beat(self) -> float:
-        """Take what it is given, and confirm that at once."""
-        told, self._told = self._told, None
-        changed = {} if told is None else {"topic_partitions": told}
+        """Send a heartbeat, and confirm a new assignment at once."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, None
+        changed = {} if unconfirmed is None else {"topic_partitions": unconfirmed}
         interval_s = await self._heartbeat(**changed)
         return 0.0 if self._has_news else interval_s
 
     async def leave(self) -> None:
-        """Go."""
         fields = consumer_fields(self._group.name, self.member_id, -1)
         answer = await self._caller.ask(CONSUMER_HEARTBEAT, **fields)
         self._group.members.pop(id(self), None)
         self._group.changed.set()
         check_left(answer.error_code)
-        self.generation, self.owned, self._told = -1, (), None
+        self.generation, self.owned, self._unconfirmed = -1, (), None
 
     @property
     def _has_news(self) -> bool:
-        """Whether there is something to confirm."""
-        return self._told is not None
+        """Return True if a new assignment must be confirmed."""
+        return self._unconfirmed is not None
 
     async def _heartbeat(self, **changed: Any) -> float:
         fields = consumer_fields(self._group.name, self.member_id, self._epoch, **changed)
@@ -246,7 +245,7 @@ class ConsumerMember:
         if answer.assignment is not None:
             given = answer.assignment.topic_partitions
             self.owned = tuple(number for each in given for number in each.partitions)
-            self._told = [
+            self._unconfirmed = [
                 {"topic_id": each.topic_id, "partitions": tuple(each.partitions)} for each in given
             ]
         self._group.changed.set()
@@ -259,13 +258,13 @@ PROTOCOLS: Final[dict[str, Make]] = {"classic": ClassicMember, "KIP-848": Consum
 
 
 def check_left(code: Any) -> None:
-    """Raise Refused where a member may not go."""
+    """Raise Refused if a leave failed."""
     if int(code):
         raise Refused(f"a member may not leave: error {int(code)}")
 
 
 class Crowd:
-    """Members that live together: they join, beat and leave, until the block ends.
+    """Members that join, send heartbeats and leave, until the block ends.
 
     A member that fails ends the others, and the block.
     """
@@ -287,10 +286,10 @@ class Crowd:
         for caller in self._callers:
             caller.close()
         if not self._failed.cancel():
-            self._failed.exception()  # looked at, here at the latest
+            self._failed.exception()  # so that its error is retrieved
 
     async def come(self, count: int) -> list[Member]:
-        """Connect new members and have them join, all at once; returns them while they do."""
+        """Connect new members and start their joins concurrently; return them without waiting."""
         callers = [await Caller.open(self._port) for _ in range(count)]
         self._callers += callers
         members = [self._make(self._group, caller) for caller in callers]
@@ -300,19 +299,19 @@ class Crowd:
         return members
 
     async def go(self, member: Member) -> None:
-        """Have one leave, as soon as it has the answer that it waits for."""
+        """Let a member leave after its pending response."""
         self._leaving[member].set()
         await self._tasks.pop(member)
 
     async def rest(self) -> None:
-        """Have all of them say nothing more, and stay."""
+        """Stop all heartbeats without leaving."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def settled(self, count: int, *, is_even: bool = False) -> None:
-        """Return when so many members share all partitions and, if asked for, know of one
-        generation; raises what a member failed by."""
+        """Wait until so many members share all partitions and, if requested, have one generation.
+        Raise the error of a failed member."""
         waiting = asyncio.ensure_future(self._group.settled(count, is_even=is_even))
         done, _ = await asyncio.wait({waiting, self._failed}, return_when=asyncio.FIRST_COMPLETED)
         if waiting not in done:
@@ -326,7 +325,7 @@ class Crowd:
             await member.join()
             while not leaving.is_set():
                 pause_s = await member.beat()
-                if pause_s:  # the first one is drawn, so that members do not beat together
+                if pause_s:  # the first pause is random, so that members are not synchronous
                     pause_s, share = pause_s * share, 1.0
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):

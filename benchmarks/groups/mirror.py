@@ -1,12 +1,12 @@
-"""How fast a mirror copies, beside loops that consume and produce.
+"""The rate of a mirror, compared with loops that consume and produce.
 
 Two clusters of one node each on this machine. A topic of six partitions is written once; each way
-then copies it into the other cluster, where it is deleted again: the mirror, which moves batches as
-they are, a loop with our Python client record by record, and the same loop on librdkafka. Copies
-have one replica, which is acknowledged when it is on the disk: the default there.
+then copies it into the other cluster, where the copy is deleted: the mirror, which copies batches
+unchanged, a loop with the Python client record by record, and the same loop on librdkafka. Copies
+have one replica, and are acknowledged after the sync to disk: the default there.
 
 Run: python -m benchmarks.groups --only mirror
-Goal: the mirror is at least twice as fast as the quickest loop.
+Goal: the mirror is at least twice as fast as the fastest loop.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ Key: TypeAlias = tuple[str, int]  # way, bytes of a value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """What one copy took."""
+    """The cost of one copy."""
 
     records: int
     seconds: float
-    cpu_s: float  # of the process that copies
+    cpu_s: float  # of the copying process
     nodes_cpu_s: float  # of both nodes
 
 
@@ -57,7 +57,7 @@ class Measured:
 
 
 async def measure(folder: Path, *, volume_bytes: int, rounds: int) -> Measured:
-    """Write once a size, and copy in every way in every round."""
+    """Write each size once, and copy it in every way in every round."""
     measured = Measured()
     async with AsyncExitStack() as stack:
         source, target = [
@@ -76,7 +76,7 @@ async def measure(folder: Path, *, volume_bytes: int, rounds: int) -> Measured:
 
 
 async def written(nodes: Nodes, topic: str, *, size: int, count: int) -> None:
-    """Fill a topic, evenly."""
+    """Fill a topic evenly."""
     values = [os.urandom(size) for _ in range(DISTINCT)]
     async with quorumlog.aio.connect(nodes.bootstrap) as log, log.producer() as producer:
         await log.admin.create_topic(topic, partitions=PARTITIONS, replication=1, configs=CONFIGS)
@@ -89,7 +89,7 @@ async def written(nodes: Nodes, topic: str, *, size: int, count: int) -> None:
 
 
 async def copied(source: Nodes, target: Nodes, way: str, topic: str, count: int) -> Copy:
-    """One copy, by a process of its own; it is looked at and deleted."""
+    """Make one copy in a separate process, check it and delete it."""
     addresses = [
         place.kafka if way == "librdkafka" else place.grpc
         for place in (source.places[1], target.places[1])
@@ -123,7 +123,7 @@ async def copied(source: Nodes, target: Nodes, way: str, topic: str, count: int)
 
 
 def show(way: str, size: int, copy: Copy) -> None:
-    """Say how it went."""
+    """Print one result."""
     rate = copy.records / copy.seconds
     print(
         f"{way:<12} {size:>6,} B  {rate:,.0f} records/s, {rate * size / 1e6:,.1f} MB/s;"
@@ -133,7 +133,7 @@ def show(way: str, size: int, copy: Copy) -> None:
 
 
 def summary(measured: Measured) -> dict[str, Any]:
-    """Rows, and the mirror beside each loop."""
+    """Return rows, and the mirror compared with each loop."""
     rows = {key: row(*key, copies) for key, copies in measured.copies.items()}
     compared = [
         comparison(
@@ -155,7 +155,7 @@ def summary(measured: Measured) -> dict[str, Any]:
 
 
 def row(way: str, size: int, copies: Sequence[Copy]) -> dict[str, Any]:
-    """The medians."""
+    """Return the medians."""
     rate = middle([each.records / each.seconds for each in copies])
     gigabytes = copies[0].records * size / 1e9
     return {

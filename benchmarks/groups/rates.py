@@ -1,10 +1,10 @@
-"""What a coordinator does in a second: members that come and go, commits, heartbeats.
+"""Requests per second of a coordinator: joins and leaves, commits, heartbeats.
 
-One broker. *Joins and leaves*: 32 members, each alone in a group of its own on a topic of one
-partition, join, are given it and leave, again and again; a classic one asks for an id first, as
-clients do. *Commits*: 32 members of 32 groups commit one partition, or ten of them, each as soon as
-the last one is stored. *Heartbeats*: 100 members of one group each send one as soon as the last is
-answered; what one costs the broker is the cost of a member that beats once a second.
+One broker. *Joins and leaves*: 32 members, each alone in its own group on a topic of one partition,
+join, get it and leave, repeatedly; a classic one requests an id first, as clients do. *Commits*: 32
+members of 32 groups commit one partition, or ten of them, each as soon as the last one is stored.
+*Heartbeats*: 100 members of one group each send one as soon as the last is answered; the broker's
+cost of one is the cost of a member that sends one per second.
 
 Run: python -m benchmarks.groups --only rates
 """
@@ -34,7 +34,7 @@ from benchmarks.raft.processes import Refused, cpu_s
 from benchmarks.raft.result import comparison
 
 ONE, MANY = "one", "many"  # topics
-PARTITIONS: Final = 100  # of the second
+PARTITIONS: Final = 100  # of the second topic
 WORKERS: Final = 32
 BEATING: Final = 100
 COMMITTED: Final = (1, 10)  # partitions of a commit
@@ -44,7 +44,7 @@ Key: TypeAlias = tuple[str, str]  # system, what
 
 @dataclass(slots=True)
 class Measured:
-    """Floods by row, in the order of the first round; why those are missing that are."""
+    """Floods by row, in the order of the first round, and the reasons of missing rows."""
 
     floods: dict[Key, list[Flooded]] = field(default_factory=dict)
     refusals: dict[Key, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Measured:
 async def measure(
     kinds: Sequence[Kind], folder: Path, *, seconds: float, warm_s: float, rounds: int
 ) -> Measured:
-    """All rows, round by round; `warm_s` before each."""
+    """Measure all rows, round by round, with `warm_s` before each."""
     measured = Measured()
     async with running(kinds, folder, brokers=1) as subjects:
         for subject in {subject.system.port: subject for subject in subjects}.values():
@@ -78,7 +78,7 @@ async def measure(
 
 
 def rows_of(subject: Subject) -> list[tuple[str, "Work"]]:
-    """What is measured of a system; where commits wait for the disk, only they differ."""
+    """Return the rows of a system; if commits wait for the disk, only they differ."""
     found = [
         (
             f"commits of {'1 partition' if size == 1 else f'{size} partitions'}",
@@ -94,17 +94,17 @@ def rows_of(subject: Subject) -> list[tuple[str, "Work"]]:
 
 
 class Work:
-    """A row; called with a name that no other has, and for how long."""
+    """A row; called with a unique name and the durations."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
 
     async def __call__(self, name: str, warm_s: float, seconds: float) -> Flooded:
-        """Do it; raises OSError and Refused."""
+        """Measure the row. Raise OSError and Refused."""
         raise NotImplementedError
 
     async def place_of(self, group: str) -> int:
-        """The port of a group's coordinator."""
+        """Return the port of a group's coordinator."""
         port = self.subject.system.port
         return (await asyncio.to_thread(coordinator, port, group))[1]
 
@@ -128,7 +128,7 @@ class Turns(Work):
             began_s = time.perf_counter()
             await while_they_run(tasks, ends_s - began_s)
             if self._turns == turns:
-                await asyncio.gather(*tasks)  # a slow machine: each ends with a turn
+                await asyncio.gather(*tasks)  # each ends after a complete turn, for a slow machine
             took = Flooded(
                 requests=self._turns - turns,
                 seconds=time.perf_counter() - began_s,
@@ -150,9 +150,7 @@ class Turns(Work):
                 group = Group(name=name, topic=ONE, partitions=1)
                 member = self._make(group, caller)
                 await member.join()
-                while (
-                    not member.owned
-                ):  # of KIP-848: it is given with the next answer at the latest
+                while not member.owned:  # of KIP-848: it is in the next response at the latest
                     await member.beat()
                 await member.leave()
                 self._turns += 1
@@ -195,7 +193,7 @@ class Commits(Work):
 
 
 class Beats(Work):
-    """Heartbeats."""
+    """Heartbeats of the members of one group."""
 
     def __init__(self, subject: Subject, protocol: str) -> None:
         super().__init__(subject)
@@ -223,14 +221,14 @@ class Beats(Work):
 
 
 def _who(protocol: str, member: Member) -> tuple[Any, Any]:
-    """Its generation and id, in the order of the protocol's request."""
+    """Return its generation and id, in the order of the protocol's request."""
     if protocol == "classic":
         return member.generation, member.member_id
     return member.member_id, member.generation
 
 
 async def while_they_run(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
-    """Wait; raises what one of them failed by."""
+    """Wait. Raise the error of a failed task."""
     done, _ = await asyncio.wait(
         tasks, timeout=max(0.0, seconds), return_when=asyncio.FIRST_EXCEPTION
     )
@@ -239,13 +237,13 @@ async def while_they_run(tasks: Sequence[asyncio.Task[None]], seconds: float) ->
 
 
 def commit_code(answer: Any) -> int:
-    """The first error in an answer to a commit."""
+    """Return the first error in a response to a commit."""
     codes = (int(part.error_code) for topic in answer.topics for part in topic.partitions)
     return next((code for code in codes if code), 0)
 
 
 def show(system: str, what: str, took: Flooded) -> None:
-    """Say how it went."""
+    """Print one result."""
     print(
         f"{system:<28} {what:<28} {took.requests / took.seconds:,.0f}/s,"
         f" {took.broker_cpu_s / max(1, took.requests) * 1e6:,.0f} µs of the broker's each",
@@ -254,7 +252,7 @@ def show(system: str, what: str, took: Flooded) -> None:
 
 
 def summary(measured: Measured, *, seconds: float) -> dict[str, Any]:
-    """Rows, and ours beside Kafka."""
+    """Return rows, and quorumlog compared with Kafka."""
     rows = {key: row(*key, floods) for key, floods in measured.floods.items()}
     compared = [
         comparison(
@@ -281,7 +279,7 @@ def summary(measured: Measured, *, seconds: float) -> dict[str, Any]:
 
 
 def row(system: str, what: str, floods: Sequence[Flooded]) -> dict[str, Any]:
-    """The medians."""
+    """Return the medians."""
     return {
         "system": system,
         "what": what,

@@ -1,11 +1,12 @@
-"""How long a group of many members takes to share out its partitions, in both protocols.
+"""The time until a group of many members has shared its partitions, in both protocols.
 
-100 members on a topic of 1,000 partitions, a connection each: all of them join a new group at once,
-then one more joins, then it leaves. The time runs from the first request until every member has its
-share, each partition is one's, and everybody knows. Members do what clients do by default: those
-of the classic protocol ask every three seconds whether somebody came, those of KIP-848 as often as
-they are told (five seconds), and at once when they have something to confirm. The first of these
-pauses is drawn for each member, as members do not beat together.
+100 members on a topic of 1,000 partitions, one connection each: all of them join a new group
+concurrently, then one more joins, then it leaves. The time is measured from the first request until
+every member has its share, each partition has one owner, and all members have the current
+generation. Members have the defaults of clients: those of the classic protocol send heartbeats
+every three seconds, those of KIP-848 at the interval that the broker sets (five seconds), and
+immediately to confirm an assignment. The first of these pauses is random for each member, since
+members are not synchronous.
 
 Run: python -m benchmarks.groups --only rebalance
 """
@@ -27,13 +28,13 @@ from benchmarks.raft.result import comparison
 TOPIC: Final = "shared"
 EVENTS: Final = ("all join a new group", "one more joins", "it leaves")
 GOAL: Final = "<= 1.2"
-"""Most of the time goes by until heartbeats come, which fall at random for both."""
+"""Most of the time passes until heartbeats are sent, at random times for both."""
 Key: TypeAlias = tuple[str, str, str]  # system, protocol, event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Of the group and its topic."""
+    """The size of the group and its topic."""
 
     members: int
     partitions: int
@@ -41,7 +42,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """One event."""
+    """The duration and cost of one event."""
 
     seconds: float
     cpu_s: float  # of the brokers
@@ -55,7 +56,8 @@ class Measured:
 
 
 async def measure(kinds: Sequence[Kind], folder: Path, *, size: Size, rounds: int) -> Measured:
-    """Every event in every round; who gets faster by work has a round before that is not kept."""
+    """Measure every event in every round; systems that warm up have a first round that does not
+    count."""
     measured = Measured()
     async with running(kinds, folder, brokers=1) as subjects:
         for subject in subjects:
@@ -75,7 +77,7 @@ async def measure(kinds: Sequence[Kind], folder: Path, *, size: Size, rounds: in
 
 
 async def events(subject: Subject, protocol: str, size: Size, name: str) -> list[Took]:
-    """A new group, one more, and one less."""
+    """Measure a new group, a join, and a leave."""
     _, port = await asyncio.to_thread(coordinator, subject.system.port, name)
     group = Group(name=name, topic=TOPIC, partitions=size.partitions)
     async with Crowd(group, PROTOCOLS[protocol], port) as crowd:
@@ -97,7 +99,7 @@ async def events(subject: Subject, protocol: str, size: Size, name: str) -> list
 
 
 async def timed(subject: Subject, event: Callable[[], Awaitable[None]]) -> Took:
-    """What an event takes."""
+    """Measure an event."""
     spent_s, began_s = cpu_s(subject.system.pids), time.perf_counter()
     await event()
     seconds = time.perf_counter() - began_s
@@ -105,7 +107,7 @@ async def timed(subject: Subject, event: Callable[[], Awaitable[None]]) -> Took:
 
 
 def show(system: str, protocol: str, event: str, took: Took) -> None:
-    """Say how it went."""
+    """Print one result."""
     print(
         f"{system:<28} {protocol:<8} {event:<22} {took.seconds:.2f} s,"
         f" {took.cpu_s:.2f} s of processor",
@@ -114,7 +116,7 @@ def show(system: str, protocol: str, event: str, took: Took) -> None:
 
 
 def summary(measured: Measured, *, size: Size) -> dict[str, Any]:
-    """Rows, and ours beside Kafka."""
+    """Return rows, and quorumlog compared with Kafka."""
     rows = {
         key: {
             "system": key[0],

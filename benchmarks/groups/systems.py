@@ -1,4 +1,4 @@
-"""What is measured: ours and Apache Kafka, with the settings that both have here."""
+"""The systems under test: quorumlog and Apache Kafka, with the common settings."""
 
 import resource
 import time
@@ -13,10 +13,10 @@ from benchmarks.kafka_wire.wire import Asker, check
 from benchmarks.raft.processes import Refused
 
 SETTINGS: Final[dict[str, Any]] = {"group.initial.rebalance.delay.ms": 0}
-"""A group that is new waits three seconds for more members by default, both here and there."""
+"""A new group waits three seconds for more members by default, in both systems."""
 
 OFFSETS: Final = "__consumer_offsets"
-OFFSETS_PARTITIONS: Final = 50  # by default, both here and there
+OFFSETS_PARTITIONS: Final = 50  # the default of both systems
 GROUP, TRANSACTION = 0, 1  # types of keys that have coordinators
 READY_S: Final = 60.0
 PAUSE_S: Final = 0.1
@@ -41,31 +41,31 @@ KAFKA: Final = Kind(
 
 
 class Restartable(System, Protocol):
-    """Brokers with ids from 1 on that are killed one at a time."""
+    """Brokers with ids from 1 that are killed one at a time."""
 
     def kill(self, number: int) -> None:
-        """SIGKILL, without waiting for the end."""
+        """Kill a broker (SIGKILL) without waiting for its end."""
 
     def start(self, number: int) -> None:
-        """Start one that was killed where it was, without waiting for it."""
+        """Start a killed broker with its directory and ports, without waiting for it."""
 
 
 def kinds() -> tuple[list[Kind], list[str]]:
-    """Those that can be started here, ours first, and a line for each that is missing."""
+    """Return the systems that can run here, quorumlog first, and a line for each missing one."""
     if apache_kafka.is_here():
         return [OURS, FSYNC, KAFKA], []
     return [OURS, FSYNC], [apache_kafka.MISSING]
 
 
 def allow_many_connections() -> None:
-    """Let this process and those that it starts have as many open files as they may."""
+    """Raise the limit of open files of this process and its children to the maximum."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def coordinator(port: int, name: str, *, key_type: int = GROUP) -> tuple[int, int]:
-    """Return the id and port of the broker that coordinates a group or transactional id; ask any
-    broker until one is elected. Raises Refused."""
+    """Return the id and port of the broker that coordinates a group or transactional id; query any
+    broker until one is elected. Raise Refused."""
     deadline_s = time.monotonic() + READY_S
     while time.monotonic() < deadline_s:
         with Asker(port) as asker:
@@ -81,8 +81,8 @@ def coordinator(port: int, name: str, *, key_type: int = GROUP) -> tuple[int, in
 
 
 def settle_commits(subject: Subject) -> None:
-    """Have the topic of the groups' offsets, and commits acknowledged when they are with the
-    replicas or on the disk, as the row says."""
+    """Create the topic of the groups' offsets, with commits acknowledged by the replicas or the
+    disk, depending on the row."""
     coordinator(subject.system.port, "settled")
     policy = subject.kind.configs.get("flush.policy")
     if policy is None:

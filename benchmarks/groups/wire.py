@@ -1,4 +1,4 @@
-"""Asks a broker as members of groups do: one connection each, one request at a time."""
+"""The requests of members of groups: one connection each, one request at a time."""
 
 import asyncio
 import struct
@@ -11,15 +11,15 @@ from benchmarks.raft.processes import Refused
 COMMIT, JOIN, HEARTBEAT, LEAVE, SYNC = (8, 9), (11, 9), (12, 4), (13, 5), (14, 5)
 COORDINATOR, ALTER_CONFIGS, CONSUMER_HEARTBEAT = (10, 6), (44, 1), (68, 1)
 METADATA: Final = (3, 12)
-"""Keys and versions, which every broker here speaks: the newest that names topics in commits, and
-the first of Metadata that tells ids of topics to who asks by name."""
+"""Keys and versions that every broker here supports: the newest with topic names in commits, and
+the first of Metadata with topic ids in responses to requests by name."""
 
-NOT_READY: Final = frozenset({14, 15, 16})  # loading, nobody, somebody else
+NOT_READY: Final = frozenset({14, 15, 16})  # loading, not available, not coordinator
 REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER, ILLEGAL_GENERATION, MEMBER_ID_REQUIRED = 27, 25, 22, 79
 FENCED_MEMBER_EPOCH: Final = 110
 
 ANSWER_S: Final = 120.0
-SESSION_MS: Final = 1_800_000  # the longest that brokers take: nobody dies of a busy machine
+SESSION_MS: Final = 1_800_000  # the maximum of brokers: no session expires on a busy machine
 REBALANCE_MS: Final = 300_000
 
 
@@ -33,21 +33,22 @@ class Caller:
 
     @classmethod
     async def open(cls, port: int) -> "Caller":
-        """Connect; raises OSError."""
+        """Connect. Raise OSError."""
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
 
     async def ask(self, kind: tuple[int, int], **fields: Any) -> Any:
-        """The message that answers a request of these fields; raises OSError, Refused."""
+        """Return the message of the response to a request of these fields. Raise OSError,
+        Refused."""
         self._asked += 1
         frame = frame_of(kind, fields, correlation_id=self._asked)
         return decoded(kind, await self.exchange(frame))
 
     async def exchange(self, frame: bytes) -> bytes:
-        """The answer to a frame, both with their headers; raises OSError, Refused."""
+        """Return the response to a frame, both with their headers. Raise OSError, Refused."""
         self._writer.write(frame)
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -60,18 +61,18 @@ class Caller:
 
 
 def decoded(kind: tuple[int, int], answer: bytes) -> Any:
-    """The message in an answer."""
+    """Return the message of a response."""
     begin = 5 if writer_of(*kind)[0].__flexible__ else 4
     message, end = reader_of(*kind)(answer[begin:], 0)
-    assert end == len(answer) - begin, f"{len(answer) - begin - end} bytes behind an answer"
+    assert end == len(answer) - begin, f"{len(answer) - begin - end} bytes after a response"
     return message
 
 
-# --- what members say ----------------------------------------------------------------------------
+# --- fields of the requests ----------------------------------------------------------------------
 
 
 def join_fields(group: str, topic: str, member_id: str) -> dict[str, Any]:
-    """A classic consumer that wants a topic."""
+    """Return the fields of JoinGroup of a classic consumer of one topic."""
     return {
         "group_id": group,
         "session_timeout": SESSION_MS,
@@ -87,7 +88,7 @@ def join_fields(group: str, topic: str, member_id: str) -> dict[str, Any]:
 def sync_fields(
     group: str, generation: int, member_id: str, parts: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """What a member says when it has joined; the leader brings everybody's parts."""
+    """Return the fields of SyncGroup; the leader sends all assignments."""
     return {
         "group_id": group,
         "generation_id": generation,
@@ -102,7 +103,7 @@ def sync_fields(
 
 
 def heartbeat_fields(group: str, generation: int, member_id: str) -> dict[str, Any]:
-    """A classic member that lives."""
+    """Return the fields of a classic heartbeat."""
     return {
         "group_id": group,
         "generation_id": generation,
@@ -112,13 +113,14 @@ def heartbeat_fields(group: str, generation: int, member_id: str) -> dict[str, A
 
 
 def leave_fields(group: str, member_id: str) -> dict[str, Any]:
-    """A classic member that goes."""
+    """Return the fields of a classic LeaveGroup."""
     member = {"member_id": member_id, "group_instance_id": None, "reason": None}
     return {"group_id": group, "members": [member]}
 
 
 def consumer_fields(group: str, member_id: str, epoch: int, **changed: Any) -> dict[str, Any]:
-    """A heartbeat of a member of KIP-848: what is not `changed` is as it was."""
+    """Return the fields of a heartbeat of KIP-848; fields that are not `changed` have their
+    defaults."""
     return {
         "group_id": group,
         "member_id": member_id,
@@ -137,7 +139,7 @@ def consumer_fields(group: str, member_id: str, epoch: int, **changed: Any) -> d
 def commit_fields(
     group: str, generation: int, member_id: str, topic: str, partitions: Sequence[int]
 ) -> dict[str, Any]:
-    """An offset for each of these partitions."""
+    """Return the fields of a commit with an offset for each of these partitions."""
     parts = [
         {
             "partition_index": number,
@@ -157,20 +159,20 @@ def commit_fields(
 
 
 def subscription(topic: str) -> bytes:
-    """ConsumerProtocolSubscription, version 0, of one topic."""
+    """Return a ConsumerProtocolSubscription, version 0, of one topic."""
     name = topic.encode()
     return struct.pack(f">hih{len(name)}si", 0, 1, len(name), name, -1)
 
 
 def assignment(topic: str, partitions: Sequence[int]) -> bytes:
-    """ConsumerProtocolAssignment, version 0, of one topic."""
+    """Return a ConsumerProtocolAssignment, version 0, of one topic."""
     name = topic.encode()
     head = struct.pack(f">hih{len(name)}s", 0, 1, len(name), name)
     return head + struct.pack(f">i{len(partitions)}ii", len(partitions), *partitions, -1)
 
 
 def assigned(data: bytes) -> tuple[int, ...]:
-    """The partitions in an assignment of one topic, or of none."""
+    """Return the partitions of an assignment of one topic, or of none."""
     _, topics = struct.unpack_from(">hi", data)
     if not topics:
         return ()

@@ -1,4 +1,4 @@
-"""What the page of benchmarks shows of this room."""
+"""The text and tables of these benchmarks on the page."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -47,7 +47,7 @@ def _refusals(result: Result) -> Iterator[str]:
 
 
 def rebalance(result: Result) -> Iterator[str]:
-    """A row a system, protocol and event."""
+    """Yield a row for each system, protocol and event."""
     yield (
         f"{subject(result)}; medians of {result['rounds']} rounds; {result['members']} members,"
         f" {result['partitions']:,} partitions."
@@ -67,7 +67,7 @@ def rebalance(result: Result) -> Iterator[str]:
 
 
 def rates(result: Result) -> Iterator[str]:
-    """A row a system and request."""
+    """Yield a row for each system and request."""
     yield f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
     yield ""
     yield from head("system", "", "a second", "broker CPU µs each", "broker cores", "client cores")
@@ -86,7 +86,7 @@ def rates(result: Result) -> Iterator[str]:
 
 
 def idle(result: Result) -> Iterator[str]:
-    """A row a system and protocol."""
+    """Yield a row for each system and protocol."""
     yield (
         f"{subject(result)}; means of {result['seconds']:g} s; {result['members']:,} members,"
         f" {result['partitions']:,} partitions."
@@ -107,7 +107,7 @@ def idle(result: Result) -> Iterator[str]:
 
 
 def failover(result: Result) -> Iterator[str]:
-    """The distributions of seconds."""
+    """Yield the distributions of seconds."""
     yield f"{subject(result)}."
     yield ""
     yield from head("seconds", "kills", "min", "median", "p90", "max", "goal of the median")
@@ -121,7 +121,7 @@ def failover(result: Result) -> Iterator[str]:
 
 
 def mirror(result: Result) -> Iterator[str]:
-    """A row a way and size."""
+    """Yield a row for each way and size."""
     yield f"{subject(result)}; medians of {result['rounds']} rounds."
     yield ""
     yield from head("", "bytes", "records/s", "MB/s", "its CPU s/GB", "nodes' CPU s/GB")
@@ -145,4 +145,4 @@ SECTIONS: Final[tuple[tuple[str, str, str, Callable[[Result], Iterator[str]]], .
     ("Failover of a group's coordinator", "groups_failover", FAILOVER, failover),
     ("Mirroring", "groups_mirror", MIRROR, mirror),
 )
-"""Titles, names of results, what they are about, and their tables."""
+"""Titles, names of results, descriptions and tables of the sections."""

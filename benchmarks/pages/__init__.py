@@ -1,1 +1,1 @@
-"""What parts of docs/benchmarks.md have in common, `tables`. Its page is `benchmarks.page`."""
+"""Common parts of docs/benchmarks.md, in `tables`. `benchmarks.page` writes the page."""

@@ -1,4 +1,4 @@
-"""What the page says of starts."""
+"""The section of the page about starts."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from benchmarks.pages.tables import Result, head, line
 
 
 def startup(result: Result) -> Iterator[str]:
-    """Seconds to the ready line, and memory."""
+    """Yield the seconds to the ready line, and memory."""
     yield f"{result['machine']}, Python {result['python']}."
     yield ""
     yield from head("what", "median")

@@ -1,14 +1,14 @@
-"""Lines of tables in Markdown, and figures as they stand in them."""
+"""Lines of tables in Markdown, and the format of their figures."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 Result: TypeAlias = dict[str, Any]
-"""What a benchmark stored."""
+"""The stored result of a benchmark."""
 
 
 def head(*cells: str) -> Iterator[str]:
-    """Give the first two lines of a table; all columns but the first hold numbers."""
+    """Yield the first two lines of a table; all columns but the first have numbers."""
     yield line(*cells)
     yield line("---", *["---:"] * (len(cells) - 1))
 
@@ -24,22 +24,22 @@ def ratio(value: float | None) -> str:
 
 
 def verdict(figure: Result) -> str:
-    """Say so where a goal was missed."""
+    """Yield a line for each missed goal."""
     return "" if figure["met"] else " (missed)"
 
 
 def compared(result: Result) -> Iterator[str]:
-    """A table of ratios and their goals."""
+    """Yield a table of ratios and their goals."""
     yield from head("compared", "ratio", "goal")
     for each in result["compared"]:
         yield line(each["what"], ratio(each["ratio"]), f"{each['goal']}{verdict(each)}")
 
 
 def machine(result: Result) -> str:
-    """Return the machine and Python as words."""
+    """Return a description of the machine and Python."""
     return f"{result['cores']} cores of {result['cpu']}, Python {result['python']}"
 
 
 def subject(result: Result) -> str:
-    """Return the same, and the build of ours."""
+    """Return the same with the build of quorumlog."""
     return f"{machine(result)}, quorumlog with {result['build']}"
