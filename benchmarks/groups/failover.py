@@ -40,10 +40,7 @@ NAME, TOPIC = "failover", "commits"
 ANSWER_S: Final = 0.5  # a later response is ignored
 START_S: Final = 120.0
 PAUSE_S: Final = 0.1
-SETTLE_S: Final = (
-    0.3,
-    1.3,
-)  # between two kills, random: independent of heartbeats
+SETTLE_S: Final = (0.3, 1.3)  # between two kills, random: independent of heartbeats
 GOAL_S: Final = 3.0  # for the median: the failover of a broker that is also a controller
 GOAL: Final = "<= 1.0"
 

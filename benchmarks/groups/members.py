@@ -194,7 +194,9 @@ class ConsumerMember:
         self.generation = -1
         self.owned: Sequence[int] = ()
         self._epoch = 0
-        self._unconfirmed: Sequence[Any] | None = None  # reported in the next heartbeat; None: no change
+        self._unconfirmed: Sequence[Any] | None = (
+            None  # reported in the next heartbeat; None: no change
+        )
 
     async def join(self) -> None:
         """Send the first heartbeat; the assignment may arrive later."""

@@ -1,9 +1,9 @@
-"""The Kafka listener beside Apache Kafka, tansu, noida-db and a bare program: `throughput` with one
-broker, `replicas` with three, `latency`, `clients` and `starts`, and with one
-broker `tls`, `logins` and `authorization`.
+"""The Kafka listener compared with Apache Kafka, tansu, noida-db and a bare program: `throughput`
+with one broker, `replicas` with three, `latency`, `clients` and `starts`, and with one broker
+`tls`, `logins` and `authorization`.
 
 Run: python -m benchmarks.kafka_wire [--only PART] [--systems NAME,...] [--rounds 5] [--seconds 2]
-     [--dir FOLDER] [--quick]
+[--dir FOLDER] [--quick]
 Before it: python -m benchmarks.kafka_wire.artifacts, which fetches the other systems. A missing
 system is skipped with a line that says how to install it. `--rounds 1 --seconds 1 --warm-seconds 5`
 with `--only throughput --systems quorumlog,Apache` takes less than two minutes. --quick is a smoke
@@ -47,21 +47,21 @@ LONGER = 30  # times the seconds of other rows: 60 s, because long latencies are
 async def one_broker(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Bytes through one broker, acks=1."""
+    """Measure bytes through one broker, acks=1."""
     return await loads(found, options, folder, brokers=1, acks="1")
 
 
 async def three_brokers(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Bytes through three brokers that all store them, acks=all."""
+    """Measure bytes through three brokers that all store them, acks=all."""
     return await loads(found, options, folder, brokers=3, acks="all")
 
 
 async def over_tls(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Bytes through one broker over TLS 1.3, acks=1: ours and Kafka."""
+    """Measure bytes through one broker over TLS 1.3, acks=1: quorumlog and Kafka."""
     encrypted = with_tls(found, certified(folder), protocol="SSL", settings={})
     return await loads(encrypted, options, folder, brokers=1, acks="1", tls=True)
 
@@ -81,8 +81,8 @@ def with_tls(
     protocol: str,
     settings: Mapping[str, Mapping[str, Any]],
 ) -> list[Kind]:
-    """Return ours and Kafka, each with a second listener of this protocol, and with the settings
-    for its name."""
+    """Return quorumlog and Kafka, each with a second listener of this protocol, and with the
+    settings for its name."""
     openings: dict[str, Callable[..., AbstractAsyncContextManager[System]]] = {
         ours.NAME: ours.nodes,
         apache_kafka.NAME: apache_kafka.kafka,
@@ -105,7 +105,8 @@ def with_tls(
 async def new_connections(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """TLS handshakes and SCRAM logins a second, and a storm of clients: ours and Kafka."""
+    """Measure TLS handshakes and SCRAM logins per second, and a storm of clients: quorumlog and
+    Kafka."""
     allow_many_connections()
     certificates = certified(folder)
     measured = await logins.measure(
@@ -130,7 +131,7 @@ async def new_connections(
 async def authorized(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Produce requests of ours with and without the authorizer."""
+    """Measure produce requests of quorumlog with and without the authorizer."""
     measured = await authorization.measure(folder, seconds=options.seconds, rounds=options.rounds)
     result = authorization.summary(measured, rounds=options.rounds, seconds=options.seconds)
     pairs.say(result["compared"])
@@ -146,7 +147,7 @@ async def loads(
     acks: str,
     tls: bool = False,
 ) -> dict[str, Any]:
-    """Produce and fetch."""
+    """Measure produce and fetch."""
     workloads = [each for each in throughput.WORKLOADS if options.workload in each.name]
     run = throughput.Run(
         brokers=brokers,
@@ -167,7 +168,7 @@ async def loads(
 async def at_rates(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Latency at fixed rates."""
+    """Measure latency at fixed rates."""
     seconds = options.seconds * (1 if options.quick else LONGER)
     measured = await latency.measure(
         found, folder, seconds=seconds, rounds=options.rounds, warm_s=options.warm_seconds
@@ -180,7 +181,7 @@ async def at_rates(
 async def beginnings(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Starts, and brokers at rest; without the bare program, which stores nothing."""
+    """Measure starts and idle brokers, without the bare program, which stores nothing."""
     rest_s = 0.2 if options.quick else starts.REST_S
     storing = [each for each in found if each != CEILING]
     measured = await starts.measure(storing, folder, rounds=options.rounds, rest_s=rest_s)
@@ -192,7 +193,7 @@ async def beginnings(
 async def real_clients(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """librdkafka, the Java client, and systems with their own clients."""
+    """Measure librdkafka, the Java client, and systems with their own clients."""
     measured = await clients.measure(
         [each for each in found if each not in (FSYNC, CEILING)],  # the ceiling serves no client
         folder,
@@ -218,7 +219,7 @@ PARTS: dict[str, Part] = {
 
 
 def parsed() -> argparse.Namespace:
-    """The options."""
+    """Return the options."""
     parser = parts.parser(__doc__, PARTS, rounds=5, seconds=2.0)
     parser.add_argument("--systems", default="", help="beginnings of names, with commas")
     parser.add_argument("--workload", default="", help="a part of their names")

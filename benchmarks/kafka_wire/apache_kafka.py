@@ -1,8 +1,8 @@
 """Apache Kafka from its artifacts: one broker or three, KRaft, both roles in each process.
 
-Settings are its defaults but for addresses, directories, how long files of removed topics stay,
-and, where there is one broker, how often its own internal topics are copied. The virtual machine
-gets the flags that the project's start script gives it.
+Settings are the defaults except for addresses, directories, the retention of files of deleted
+topics, and, with one broker, the replication of internal topics. The virtual machine gets the flags
+of the project's start script.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from benchmarks.raft.processes import Refused, free_ports
 
 NAME = f"Apache Kafka {KAFKA_VERSION}"
 MISSING = f"Apache Kafka is not here: it needs java (17 or newer) and mvn; {GET}"
-START_S = 300.0  # three at once on a busy machine
+START_S = 300.0  # for three concurrent starts on a busy machine
 JVM = (
     *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
@@ -40,7 +40,7 @@ rootLogger.appenderRef.out.ref = out
 
 
 def is_here() -> bool:
-    """Whether it can be started."""
+    """Return True if it can be started."""
     return shutil.which("java") is not None and kafka_jars().exists()
 
 
@@ -49,7 +49,7 @@ def _id() -> str:
 
 
 class Place:
-    """Where one broker keeps its files and listens."""
+    """The files and listeners of one broker."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.number = number
@@ -60,16 +60,16 @@ class Place:
 
     @property
     def controller(self) -> str:
-        """Where the others find it."""
+        """Return the address of the controller listener for the other nodes."""
         return f"127.0.0.1:{self.controller_port}"
 
     def java(self, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
-        """A command with its class path."""
+        """Return a command with its class path."""
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
         return ["java", *flags, "-cp", f"{kafka_jars()}/*", logging, *arguments]
 
     def configure(self, everybody: list["Place"], settings: Mapping[str, Any]) -> Path:
-        """Write its files; returns the one with the settings."""
+        """Write its files; return the one with the settings."""
         rows = {
             "node.id": str(self.number),
             "process.roles": "broker,controller",
@@ -93,7 +93,7 @@ class Place:
         return path
 
     def tls_settings(self, certificates: Path, port: int, protocol: str) -> dict[str, str]:
-        """The settings of a second listener with TLS: SSL or SASL_SSL."""
+        """Return the settings of a second listener with TLS: SSL or SASL_SSL."""
         pair = self.folder / "keystore.pem"
         parts = [(certificates / name).read_text() for name in ("server.key", "server.pem")]
         pair.write_text("".join(parts))
@@ -128,7 +128,7 @@ class Place:
 
     @property
     def command(self) -> list[str]:
-        """What runs it."""
+        """Return the command that runs it."""
         path = self.folder / "server.properties"
         return self.java("kafka.Kafka", str(path), flags=JVM)
 
@@ -141,8 +141,8 @@ async def kafka(
     certificates: Path | None = None,
     protocol: str = "SSL",
 ) -> AsyncIterator[Running]:
-    """Run brokers in a block; `settings` besides the defaults. With a folder of certificates the
-    only broker has a listener with TLS, too, SSL or SASL_SSL. Raises Refused."""
+    """Run brokers in a block; `settings` are added to the defaults. With a folder of certificates
+    the only broker also has a listener with TLS, SSL or SASL_SSL. Raise Refused."""
     places = [Place(folder, number) for number in range(1, brokers + 1)]
     cluster_id, tls_port = _id(), 0
     settings = dict(settings or {})

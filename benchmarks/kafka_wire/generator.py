@@ -1,4 +1,4 @@
-"""Compiles the two programs in C once for each state of their source, and runs the generator."""
+"""Compiles the two C programs, once for each version of their source, and runs the generator."""
 
 import hashlib
 import json
@@ -24,13 +24,13 @@ PATIENCE_S = 30.0
 
 
 def is_here() -> bool:
-    """Whether the programs can be compiled and run."""
+    """Return True if the programs can be compiled and run."""
     return sys.platform == "linux" and shutil.which("cc") is not None
 
 
 def program(name: str, *, tls: bool = False) -> Path:
-    """The program of a source file of this folder, compiled if it is not there yet. With `tls` it
-    needs the headers of OpenSSL."""
+    """Return the compiled program of a source file of this folder. With `tls` it needs the headers
+    of OpenSSL."""
     source = HERE / f"{name}.c"
     version = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     path = cache() / "programs" / f"{name}-{'tls-' if tls else ''}{version}"
@@ -47,16 +47,16 @@ def program(name: str, *, tls: bool = False) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
-    """How long a load lasts."""
+    """The durations of a load."""
 
     warm_s: float
     measure_s: float
-    cap_bytes: int = 0  # of batches, ends the measured phase early, an eighth the warm one; 0: none
+    cap_bytes: int = 0  # of batches, ends the measured phase; an eighth of it the warm-up; 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Microseconds from when a request was due; None where nothing was counted."""
+    """Microseconds after the due time of requests; None without any."""
 
     count: int
     p50: int | None = None
@@ -75,8 +75,8 @@ class Load:
     requests: int
     broker_cpu_s: float
     client_cpu_s: float
-    machine_cpu_s: float  # everything on this machine, those two included
-    other_sizes: int  # answers to fetches that brought another number of bytes than was asked for
+    machine_cpu_s: float  # of all processes on this machine, including those two
+    other_sizes: int  # fetch responses with another number of bytes than requested
     unanswered: int
     written_bytes: int = 0  # written back by the kernel, from the start to the end of the generator
     acknowledged: Latency = field(default_factory=lambda: Latency(count=0))
@@ -84,37 +84,37 @@ class Load:
 
     @property
     def bytes_per_s(self) -> float:
-        """The rate of batches."""
+        """Return the rate of batches."""
         return self.bytes / self.seconds
 
     @property
     def mb_per_s(self) -> float:
-        """Megabytes (10^6 bytes) a second."""
+        """Return the megabytes (10^6 bytes) per second."""
         return self.bytes_per_s / 1e6
 
     @property
     def cores(self) -> float:
-        """Cores that the brokers used."""
+        """Return the cores that the brokers used."""
         return self.broker_cpu_s / self.seconds
 
     @property
     def client_cores(self) -> float:
-        """The share of a core that the generator's thread used."""
+        """Return the share of a core that the generator's thread used."""
         return self.client_cpu_s / self.seconds
 
     @property
     def cpu_s_per_gb(self) -> float:
-        """Seconds of the brokers' processors for 10^9 bytes."""
+        """Return the CPU seconds of the brokers for 10^9 bytes."""
         return self.broker_cpu_s / self.bytes * 1e9
 
     @property
     def client_cpu_s_per_gb(self) -> float:
-        """The same of the generator."""
+        """Return the CPU seconds of the generator for 10^9 bytes."""
         return self.client_cpu_s / self.bytes * 1e9
 
     @property
     def disturbance(self) -> float:
-        """Cores that other processes used."""
+        """Return the cores that other processes used."""
         others_s = self.machine_cpu_s - self.broker_cpu_s - self.client_cpu_s
         return max(0.0, others_s / self.seconds)
 
@@ -127,11 +127,11 @@ def run(
     interval_s: float | None = None,
     tls_ports: Mapping[int, int] | None = None,
 ) -> Load:
-    """Put a load on brokers; `interval_s`: between requests that are sent by the clock; `tls_ports`
-    has the ports of TLS by those without, if the load uses TLS. If none is
-    answered in a measured time, another begins that is four times as long, up to `PATIENCE_S`.
+    """Run a load on brokers; `interval_s` is the interval of requests that are sent by the clock;
+    `tls_ports` has the TLS ports by plain ports if the load uses TLS. Without a response in the
+    measured time, the run is repeated with four times as long, up to `PATIENCE_S`.
 
-    Raises Refused for an answer that is none, or has an error.
+    Raise Refused for an invalid response or an error code.
     """
     while True:
         written = dirty_pages.written_bytes()
@@ -152,7 +152,7 @@ def _said(
     interval_s: float | None,
     tls_ports: Mapping[int, int],
 ) -> dict[str, Any]:
-    """Run the generator once; return what it prints."""
+    """Run the generator once; return its output."""
     with tempfile.NamedTemporaryFile(prefix="quorumlog-frames-") as file:
         file.write(plan.frames)
         file.flush()
@@ -180,7 +180,8 @@ def _said(
 
 
 def load_of(said: dict[str, Any]) -> Load:
-    """What the generator printed; raises Refused where answers had error codes, or none came."""
+    """Return the load from the generator's output. Raise Refused if responses had error codes, or
+    none arrived."""
     if errors := said.pop("errors"):
         raise Refused(f"answers had these error codes, so often: {errors}")
     if not said["bytes"]:
@@ -191,7 +192,7 @@ def load_of(said: dict[str, Any]) -> Load:
 
 
 def total(loads: Sequence[Load]) -> Load:
-    """Return the sum of loads that followed each other, without their latencies."""
+    """Return the sum of consecutive loads, without their latencies."""
 
     def sums(name: str) -> Any:
         return sum(getattr(load, name) for load in loads)

@@ -46,12 +46,12 @@ class Rate:
 
     @property
     def requests_per_s(self) -> float:
-        """Of all partitions."""
+        """Return the requests of all partitions per second."""
         return self.records_per_s / self.together
 
     @property
     def name(self) -> str:
-        """For rows."""
+        """Return the name in rows."""
         return f"{self.records_per_s:,}/s, {self.together} a request"
 
 
@@ -110,7 +110,7 @@ def at_rate(subject: Subject, topic: str, rate: Rate, batches: Batches, *, secon
 
 
 def plan_of(topic: str, leaders: Sequence[Leader], batches: Batches) -> Plan:
-    """A writer and a reader for each partition."""
+    """Return a plan with a writer and a reader for each partition."""
     plan = Plan()
     for leader in leaders:
         writer = plan.produce(topic, leader, batches, acks="all", window=1)
@@ -130,12 +130,12 @@ def show(name: str, rate: Rate, load: Load) -> None:
 
 
 def waits(load: Load) -> tuple[tuple[str, Latency], ...]:
-    """Both clocks."""
+    """Return the text of both clocks."""
     return (("acknowledged", load.acknowledged), ("delivered", load.delivered))
 
 
 def milliseconds(us: float | None) -> str:
-    """As text."""
+    """Return a text in milliseconds."""
     return "-" if us is None else f"{us / 1000:.2f}"
 
 
@@ -185,8 +185,8 @@ def summary(measured: Measured, *, seconds: float, rounds: int) -> dict[str, Any
 def compared(
     loads: Mapping[tuple[str, Rate], Turns[Load]], *, rounds: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield a line for each rate that both systems hold, each clock and share: a latency of a
-    system that falls behind grows with the length of the run."""
+    """Yield a line for each rate that both systems sustain, each clock and share: the latency of a
+    system that falls behind grows with the duration of the run."""
     for rate in RATES:
         names = (ours.NAME, apache_kafka.NAME)
         sides = [loads.get((name, rate), {}) for name in names]

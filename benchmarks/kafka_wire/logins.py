@@ -1,10 +1,10 @@
-"""Connections over TLS 1.3 with SCRAM-SHA-256: handshakes and logins a second, and a storm.
+"""Connections over TLS 1.3 with SCRAM-SHA-256: handshakes and logins per second, and a storm.
 
-A handshake counts when ApiVersions was answered, a login when SaslAuthenticate was. Both open new
-connections, without resumption of TLS sessions. In the storm all clients connect, log in and ask
-for metadata at once, and reconnect after a backoff if the broker ends a connection; its figure is
-the time of the slowest. One process with one thread is the
-client of both systems. The order of turns and the goals are in `pairs`.
+A handshake counts once ApiVersions is answered, a login once SaslAuthenticate is. Both open new
+connections, without resumption of TLS sessions. In the storm all clients connect, log in and
+request metadata at once, and reconnect after a backoff if the broker ends a connection; its figure
+is the time of the slowest. One process with one thread is the client of both systems. The order of
+turns and the goals are in `pairs`.
 
 Run: python -m benchmarks.kafka_wire --only logins
 """
@@ -34,8 +34,8 @@ ALTER_PASSWORDS: Final = (51, 0)
 MECHANISM: Final = "SCRAM-SHA-256"
 SCRAM_SHA_256: Final = 1
 USER, PASSWORD, SALT, ITERATIONS = "bench", "secret", b"0123456789abcdef", 4_096
-AT_ONCE: Final = 16  # connections that are opened at a time
-CLIENTS: Final = 1_000  # of the storm
+AT_ONCE: Final = 16  # concurrent opens
+CLIENTS: Final = 1_000  # in the storm
 SERVED_S: Final = 10.0  # goal of the slowest client
 STORM_S: Final = 120.0  # time limit of a client
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0  # Kafka's reconnect.backoff.ms and reconnect.backoff.max.ms
@@ -63,17 +63,17 @@ class Turn:
 
     @property
     def per_s(self) -> float:
-        """Connections a second."""
+        """Return the connections per second."""
         return self.count / self.seconds
 
     @property
     def cpu_ms(self) -> float:
-        """The broker's processor time of a connection."""
+        """Return the broker's processor time of a connection."""
         return self.broker_cpu_s / self.count * 1_000
 
     @property
     def is_client_bound(self) -> bool:
-        """True if the client limits the rate."""
+        """Return True if the client limits the rate."""
         return pairs.is_client_bound(
             thread_cores=self.client_cpu_s / self.seconds,
             broker_cores=self.broker_cpu_s / self.seconds,
@@ -104,13 +104,13 @@ class Client:
         self._writer.transport.abort()
 
     async def frame(self, request: bytes) -> bytes:
-        """Send a frame; return the answer's content."""
+        """Send a frame; return the response's content."""
         self._writer.write(request)
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
         return await self._reader.readexactly(size)
 
     async def ask(self, kind: tuple[int, int], **fields: Any) -> Any:
-        """Send a request; return the message that answers it."""
+        """Send a request; return the message of the response."""
         content = await self.frame(frame_of(kind, fields, correlation_id=0))
         message, _ = reader_of(*kind)(content[5 if writer_of(*kind)[0].__flexible__ else 4 :], 0)
         return message
@@ -178,7 +178,7 @@ class Clients:
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
 
     async def shake_hands(self) -> None:
-        """Open a connection, and close it once it has answered."""
+        """Open a connection, and close it after the first response."""
         client = await Client.connect(self._system.tls_port, self._context)
         try:
             await client.frame(_api_versions())
@@ -206,7 +206,7 @@ class Clients:
                 return
 
     async def rate(self, work: Callable[[], Awaitable[None]], seconds: float) -> Turn:
-        """Do a work for so many seconds, AT_ONCE at a time."""
+        """Repeat the work for so many seconds, AT_ONCE concurrently."""
         count, began_s = 0, time.perf_counter()
         broker_s, client_s = cpu_s(self._system.pids), time.process_time()
 
@@ -303,7 +303,7 @@ async def measure(
 
 
 def line(what: str, name: str, turn: Turn) -> str:
-    """Return a turn as a line."""
+    """Return the printed line of a turn."""
     figure = f"{turn.seconds:.2f} s" if what == STORM else f"{turn.per_s:,.0f}/s"
     bound = " (client-bound)" if turn.is_client_bound else ""
     return f"{name:<28} {what:<11} {figure:>9}, {turn.cpu_ms:.2f} ms of broker CPU each{bound}"
@@ -333,7 +333,7 @@ def row(what: str, name: str, turns: Mapping[int, Turn]) -> dict[str, Any]:
 
 
 def summary(measured: Measured, *, rounds: int, seconds: float) -> dict[str, Any]:
-    """Return rows, the pairs with goals, and the slowest client of all storms of ours."""
+    """Return rows, the pairs with goals, and the slowest client of all storms of quorumlog."""
     rows = [row(what, name, turns) for (what, name), turns in measured.turns.items()]
     lines: list[dict[str, Any]] = []
     for what in (HANDSHAKES, LOGINS):

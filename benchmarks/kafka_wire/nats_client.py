@@ -1,7 +1,7 @@
 """A client of NATS JetStream by its Python package: writes or reads messages of a stream.
 
-It stands alone, so that any Python with nats-py can run it:
-    nats_client.py produce|consume PORT STREAM VALUE_BYTES MESSAGES
+It imports no other module, so that any Python with nats-py can run it: nats_client.py
+produce|consume PORT STREAM VALUE_BYTES MESSAGES
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def produce(port: int, stream: str, size: int, count: int) -> dict[str, An
 
 
 async def consume(port: int, stream: str, count: int) -> dict[str, Any]:
-    """Fetch from the start, without acknowledging one by one."""
+    """Fetch from the start, without single acknowledgements."""
     connection = await nats.connect(f"nats://127.0.0.1:{port}")
     context = connection.jetstream()
     config = ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.ALL)
@@ -54,7 +54,7 @@ async def consume(port: int, stream: str, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Do it, and print one JSON line."""
+    """Run, and print one JSON line."""
     way, port, stream, size, count = sys.argv[1:]
     if way == "produce":
         said = asyncio.run(produce(int(port), stream, int(size), int(count)))

@@ -1,7 +1,7 @@
-"""Nodes of ours with a Kafka listener each: both roles in one process, as `Apache Kafka` has them.
+"""Nodes of quorumlog with a Kafka listener each: both roles in one process, as for `Apache Kafka`.
 
-Everything is default. Topics have `flush.policy=replicated`, which is what Kafka's brokers do: an
-acknowledgement waits for replicas and not for a disk. `fsync` has a row of its own.
+All settings are defaults. Topics have `flush.policy=replicated`, as Kafka's brokers: an
+acknowledgement waits for replicas and not for a disk. `fsync` has a separate row.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -28,7 +28,7 @@ def build() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ours:
-    """A cluster of ours that runs."""
+    """A running cluster of quorumlog."""
 
     nodes: Nodes
     port: int
@@ -36,16 +36,16 @@ class Ours:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes."""
+        """Return the ids of its processes."""
         return self.nodes.pids
 
     def kill(self, number: int) -> None:
-        """SIGKILL for a node, without waiting for its end."""
+        """Kill a node (SIGKILL) without waiting for its end."""
         self.nodes.signal_kill(number)
 
     def start(self, number: int) -> None:
-        """Start a node that was killed, on the directory that it had, without waiting for it."""
-        self.nodes.kill(number)  # its process is waited for
+        """Start a killed node on its existing directory, without waiting for it."""
+        self.nodes.kill(number)  # waits for the end of its process
         self.nodes.start(number)
 
 
@@ -57,8 +57,8 @@ async def nodes(
     certificates: Path | None = None,
     protocol: str = "SSL",
 ) -> AsyncIterator[Ours]:
-    """Run nodes in a block; `settings` besides the defaults. With a folder of certificates the only
-    node has a listener with TLS, too, SSL or SASL_SSL."""
+    """Run nodes in a block; `settings` are added to the defaults. With a folder of certificates the
+    only node also has a listener with TLS, SSL or SASL_SSL."""
     settings, tls_port = dict(settings or {}), 0
     if certificates is not None:
         plain_port, tls_port = free_ports(2)

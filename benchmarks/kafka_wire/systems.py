@@ -17,38 +17,38 @@ PAGE_KB = 1024
 
 
 class System(Protocol):
-    """Brokers that run, of one kind."""
+    """Running brokers of one kind."""
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Their processes."""
+        """Return the ids of their processes."""
 
     @property
     def port(self) -> int:
-        """Where one of them listens for the Kafka protocol, on the loopback."""
+        """Return the port of a Kafka listener on the loopback."""
 
     @property
     def tls_port(self) -> int:
-        """Where it listens with TLS; 0: it does not."""
+        """Return the port of a listener with TLS; 0: none."""
 
 
 Opening: TypeAlias = Callable[[Path, int], AbstractAsyncContextManager[System]]
-"""Starts so many brokers in a folder, for as long as a block."""
+"""Runs so many brokers in a folder during a block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A system that can be started here."""
+    """A system that can run on this machine."""
 
     name: str
     open: Opening
-    brokers: frozenset[int] = frozenset({1})  # how many it can be
+    brokers: frozenset[int] = frozenset({1})  # possible numbers of brokers
     configs: Mapping[str, str] = field(default_factory=dict)  # of topics
-    warms_up: bool = False  # it gets much faster by work
-    ends_by_bytes: bool = False  # its turns end by bytes; else by seconds
-    syncs: bool = False  # it writes its logs back itself
+    warms_up: bool = False  # it becomes much faster under load
+    ends_by_bytes: bool = False  # its turns end by bytes; otherwise by seconds
+    syncs: bool = False  # it syncs its logs itself
     has_topics: bool = True
-    holds_bytes: int | None = None  # the newest records that it keeps; None: no limit
+    holds_bytes: int | None = None  # the newest bytes of records that it keeps; None: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +60,12 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """For rows."""
+        """Return the name in rows."""
         return self.kind.name
 
 
 class Members:
-    """The processes of a system, ended with the block that they are entered for."""
+    """The processes of a system, killed at the end of the block."""
 
     def __init__(self) -> None:
         self.members: list[Member] = []
@@ -84,31 +84,31 @@ class Members:
             member.kill()
 
     def add(self, command: Sequence[str], folder: Path) -> Member:
-        """Start one."""
+        """Start a process."""
         member = Member(list(command), folder, talks=False, ends_by_signal=True)
         self.members.append(member)
         self._commands.append((list(command), folder))
         return member
 
     def restart(self, at: int) -> None:
-        """Wait for the end of one that was killed, and start it again where it was."""
+        """Wait for the end of a killed one, and start it again in its folder."""
         self.members[at].kill()
         command, folder = self._commands[at]
         self.members[at] = Member(command, folder, talks=False, ends_by_signal=True)
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Their ids."""
+        """Return their ids."""
         return tuple(member.pid for member in self.members)
 
     def complaints(self) -> str:
-        """The end of what each wrote."""
+        """Return the end of each process's output."""
         return "\n".join(member.complaints() for member in self.members)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A system whose processes are Members."""
+    """A system of the processes in Members."""
 
     members: Members
     port: int
@@ -116,15 +116,15 @@ class Running:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes."""
+        """Return the ids of its processes."""
         return self.members.pids
 
     def kill(self, number: int) -> None:
-        """SIGKILL for the broker of this id, without waiting for its end; ids begin at 1."""
+        """Kill the broker of this id (SIGKILL) without waiting for its end; ids begin at 1."""
         os.kill(self.pids[number - 1], signal.SIGKILL)
 
     def start(self, number: int) -> None:
-        """Start a broker that was killed, on the directory that it had, without waiting for it."""
+        """Start a killed broker on its existing directory, without waiting for it."""
         self.members.restart(number - 1)
 
 
@@ -132,7 +132,7 @@ class Running:
 async def running(
     kinds: Sequence[Kind], folder: Path, *, brokers: int
 ) -> AsyncIterator[list[Subject]]:
-    """All kinds that can be so many brokers; those that are opened alike share one system."""
+    """Run all kinds that support so many brokers; equally configured ones share one system."""
     opened: dict[Opening, System] = {}
     subjects = []
     async with AsyncExitStack() as stack:
@@ -145,7 +145,7 @@ async def running(
 
 
 def make_topic(subject: Subject, name: str, *, partitions: int, replication: int) -> list[Leader]:
-    """Make a topic and wait for its leaders."""
+    """Create a topic and wait for its leaders."""
     if not subject.kind.has_topics:
         return [Leader(partition=number, port=subject.system.port) for number in range(partitions)]
     with Asker(subject.system.port) as asker:
@@ -160,7 +160,7 @@ def make_topic(subject: Subject, name: str, *, partitions: int, replication: int
 
 
 def remove_topic(subject: Subject, name: str) -> None:
-    """Delete a topic, so that its bytes need not go to the disk."""
+    """Delete a topic, so that its bytes need not be written to the disk."""
     if not subject.kind.has_topics:
         return
     with Asker(subject.system.port) as asker:
@@ -168,7 +168,7 @@ def remove_topic(subject: Subject, name: str) -> None:
 
 
 def started_s(system: System) -> float:
-    """When the first of its processes was started, as time.perf_counter() counts, to 10 ms."""
+    """Return the start time of its first process by time.perf_counter(), to 10 ms."""
     since_boot = time.clock_gettime(time.CLOCK_BOOTTIME) - time.perf_counter()
     ticks = []
     for pid in system.pids:
@@ -178,7 +178,7 @@ def started_s(system: System) -> float:
 
 
 def resident_mb(system: System) -> float:
-    """Memory that its processes hold, in megabytes."""
+    """Return the resident memory of its processes in megabytes."""
     kilobytes = 0
     for pid in system.pids:
         status = Path(f"/proc/{pid}/status").read_text()

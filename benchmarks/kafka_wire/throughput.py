@@ -1,6 +1,6 @@
-"""Rates and CPU of bytes: produce, then fetch of what was produced.
+"""Rates and CPU of bytes: produce, then fetch of the produced records.
 
-One connection a partition, six partitions. A connection has five produce requests in flight, with
+One connection per partition, six partitions. A connection has five produce requests in flight, with
 one batch each, as clients have by default; or one fetch, answered by one batch of 16 KB or 1 MiB.
 Both sides of a pair move the same bytes: so many that the faster one takes the requested seconds. A
 turn that needs more than the kernel keeps dirty uses several topics, deleted in between. The order
@@ -37,7 +37,7 @@ WORKLOADS = tuple(
     for value in (100, 1024)
 )
 FETCH_VALUE_BYTES: Final = 100  # a fetch does not depend on the records of its batches
-FETCH_PARTITION_BYTES = 32 << 20  # of a partition, read again and again
+FETCH_PARTITION_BYTES = 32 << 20  # of a partition, read repeatedly
 LIMIT_S = 60.0  # of a turn that ends by bytes
 WARM_SHARE = 0.25  # of the seconds, before they count
 FASTER = 1.05  # a load is faster if it exceeds the fastest rate before it this many times
@@ -76,7 +76,7 @@ class Run:
     rounds: int
     warm_s: float
     workloads: Sequence[Workload] = WORKLOADS
-    profile: bool = False  # ours
+    profile: bool = False  # of quorumlog
     tls: bool = False  # loads use TLS 1.3
 
     def phases(self, *, size: int, seconds: float) -> Phases:
@@ -96,7 +96,7 @@ class Side:
 
     @property
     def name(self) -> str:
-        """The system of the row."""
+        """Return the system of the row."""
         return self.subject.name
 
     @property
@@ -248,7 +248,7 @@ class Row:
         return loads
 
     def _load(self, side: Side, *, size: int, seconds: float) -> dict[Key, Load]:
-        """Return one load, none after a refusal, which is noted."""
+        """Return one load, or none after a rejection, which is recorded."""
         key = (side.name, self.direction, self.workload.name)
         if key in self.measured.refusals:
             return {}
@@ -263,7 +263,7 @@ class Row:
 
 
 def profiled(subject: Subject, direction: str, run: Run) -> AbstractContextManager[None]:
-    """Profile ours over a block, if requested."""
+    """Profile quorumlog over a block, if requested."""
     return profiling.profiled(
         f"{subject.name}, {direction}",
         subject.system.pids,
@@ -272,7 +272,7 @@ def profiled(subject: Subject, direction: str, run: Run) -> AbstractContextManag
 
 
 def offsets(kind: Kind, topic: str, leader: Leader, batches: Batches) -> tuple[int, int]:
-    """Return the first and the end offset for fetches; raises Refused for another first batch."""
+    """Return the first and the end offset for fetches. Raise Refused for another first batch."""
     most = FETCH_PARTITION_BYTES // batches.size * batches.records
     if not kind.has_topics:
         return 0, most

@@ -1,4 +1,4 @@
-"""Asks a broker of the Kafka protocol, one request at a time: what a benchmark needs around it."""
+"""Requests to a broker of the Kafka protocol, one at a time: topics, leaders, offsets, records."""
 
 import dataclasses
 import socket
@@ -17,11 +17,11 @@ from benchmarks.raft.processes import Refused
 
 CLIENT_ID = "load"
 ANSWER_S = 120.0
-SETTLE_S = 60.0  # for a new topic to have its leaders
+SETTLE_S = 60.0  # until a new topic has its leaders
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = (0, 9), (1, 12), (2, 6), (3, 9)
 CREATE_TOPICS, DELETE_TOPICS = (19, 5), (20, 4)
-"""Keys and versions, which every broker here speaks. Produce and Fetch name topics by their names,
+"""Keys and versions that every broker here supports. Produce and Fetch name topics by their names,
 so that the bytes are the same for all."""
 
 EARLIEST, LATEST = -2, -1
@@ -30,7 +30,7 @@ TOPIC_EXISTS = 36
 
 @cache
 def writer_of(key: int, version: int) -> tuple[type[Any], Callable[[BytesIO, Any], None]]:
-    """A request's class, and what writes it."""
+    """Return a request's class, and its encoder."""
     from kio.index import load_request_schema
     from kio.serial import entity_writer
 
@@ -39,7 +39,7 @@ def writer_of(key: int, version: int) -> tuple[type[Any], Callable[[BytesIO, Any
 
 
 def message_of(schema: type[Any], values: Mapping[str, Any]) -> Any:
-    """A message of plain values: mappings for its parts, milliseconds for durations."""
+    """Return a message of plain values: mappings for its parts, milliseconds for durations."""
     made: dict[str, Any] = {}
     hints = typing.get_type_hints(schema)
     for each in dataclasses.fields(schema):
@@ -60,16 +60,16 @@ def message_of(schema: type[Any], values: Mapping[str, Any]) -> Any:
 
 
 def _nested(hint: Any) -> type[Any] | None:
-    """The class of the parts of an array of messages, which may be null."""
+    """Return the class of the elements of an array of messages, which may be null."""
     if dataclasses.is_dataclass(hint):
-        assert isinstance(hint, type), "a hint is no instance"
+        assert isinstance(hint, type), "the hint is a class"
         return hint
     return next((found for part in typing.get_args(hint) if (found := _nested(part))), None)
 
 
 @cache
 def reader_of(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
-    """What reads an answer."""
+    """Return the decoder of a response."""
     from kio.index import load_response_schema
     from kio.serial import entity_reader
 
@@ -80,7 +80,7 @@ def reader_of(key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]
 
 
 def frame_of(kind: tuple[int, int], fields: Mapping[str, Any], *, correlation_id: int) -> bytes:
-    """A request with its size in front."""
+    """Return a request with its size before it."""
     key, version = kind
     (schema, write), out, name = writer_of(key, version), BytesIO(), CLIENT_ID.encode()
     write(out, message_of(schema, fields))
@@ -92,14 +92,14 @@ def frame_of(kind: tuple[int, int], fields: Mapping[str, Any], *, correlation_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Who leads a partition."""
+    """The leader of a partition."""
 
     partition: int
     port: int
 
 
 class Asker:
-    """One connection to one broker on this machine, for as long as the block."""
+    """One connection to one broker on this machine, during a block."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S)
@@ -119,16 +119,16 @@ class Asker:
         self._socket.close()
 
     def ask(self, kind: tuple[int, int], **fields: Any) -> Any:
-        """The message that answers a request of these fields; raises OSError."""
+        """Return the message of the response to a request of these fields. Raise OSError."""
         self._asked += 1
         self._socket.sendall(frame_of(kind, fields, correlation_id=self._asked))
         (size,) = struct.unpack(">i", self._read(4))
         frame = self._read(size)
         (correlation_id,) = struct.unpack_from(">i", frame)
-        assert correlation_id == self._asked, f"answer {correlation_id} to {self._asked}"
+        assert correlation_id == self._asked, f"response {correlation_id} to {self._asked}"
         begin = 5 if writer_of(*kind)[0].__flexible__ else 4
         message, end = reader_of(*kind)(frame[begin:], 0)
-        assert end == size - begin, f"{size - begin - end} bytes behind an answer"
+        assert end == size - begin, f"{size - begin - end} bytes after a response"
         return message
 
     def _read(self, size: int) -> bytes:
@@ -142,7 +142,7 @@ class Asker:
     def create_topic(
         self, name: str, *, partitions: int, replication: int, configs: Mapping[str, str]
     ) -> None:
-        """Make a topic."""
+        """Create a topic."""
         topic = {
             "name": name,
             "num_partitions": partitions,
@@ -153,12 +153,13 @@ class Asker:
         check(f"topic {name} is not made: {found.error_message}", found.error_code)
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic."""
+        """Delete a topic."""
         answer = self.ask(DELETE_TOPICS, topic_names=[name], timeout=30_000)
         check(f"topic {name} is not removed", answer.responses[0].error_code)
 
     def leaders(self, topic: str, *, partitions: int, replication: int) -> list[Leader]:
-        """Who leads each partition, once all have leaders and every replica is in sync."""
+        """Return the leader of each partition, once all have leaders and every replica is in
+        sync."""
         deadline_s = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline_s:
             answer = self.ask(
@@ -180,7 +181,7 @@ class Asker:
         raise Refused(f"topic {topic} has no leaders after {SETTLE_S:.0f} s: {answer.topics}")
 
     def wait_leads(self, topic: str, partition: int) -> None:
-        """Return when this broker knows itself that it leads a partition."""
+        """Wait until this broker leads a partition by its own metadata."""
         deadline_s = time.monotonic() + SETTLE_S
         while True:
             try:
@@ -193,7 +194,7 @@ class Asker:
                 return
 
     def offset(self, topic: str, partition: int, at: int) -> int:
-        """The offset of the first record, or behind the last; asked of the leader."""
+        """Return the offset of the first record, or the log end offset, from the leader."""
         asked = {"partition_index": partition, "timestamp": at}
         answer = self.ask(
             LIST_OFFSETS,
@@ -206,7 +207,7 @@ class Asker:
         return int(found.offset)
 
     def records(self, topic: str, partition: int, *, offset: int, max_bytes: int) -> bytes:
-        """What a fetch from there brings."""
+        """Return the records of a fetch from there."""
         answer = self.ask(FETCH, **fetch_fields(topic, partition, offset, max_bytes=max_bytes))
         (found,) = answer.responses[0].partitions
         check(f"{topic}-{partition} cannot be fetched", found.error_code)
@@ -216,7 +217,7 @@ class Asker:
 def fetch_fields(
     topic: str, partition: int, offset: int, *, max_bytes: int, min_bytes: int = 1
 ) -> dict[str, Any]:
-    """A fetch of one partition as consumers ask by default, without a session."""
+    """Return the fields of a fetch of one partition with consumers' defaults, without a session."""
     return {
         "max_wait": 500,
         "min_bytes": min_bytes,
@@ -237,13 +238,13 @@ def fetch_fields(
 
 
 def check(what: str, code: Any) -> None:
-    """Raise Refused unless an error code says that there is none."""
+    """Raise Refused for an error code other than 0."""
     if int(code):
         raise Refused(f"{what} ({code!r})")
 
 
 def answers(port: int, *, within_s: float) -> float:
-    """Wait until a broker answers a request for metadata; returns when (perf_counter)."""
+    """Wait until a broker responds to a request for metadata; return the time (perf_counter)."""
     deadline_s = time.perf_counter() + within_s
     while time.perf_counter() < deadline_s:
         try:
@@ -264,5 +265,5 @@ def answers(port: int, *, within_s: float) -> float:
 
 
 def distinct_ports(leaders: Iterable[Leader]) -> set[int]:
-    """The brokers that lead something."""
+    """Return the ports of the brokers that lead a partition."""
     return {leader.port for leader in leaders}

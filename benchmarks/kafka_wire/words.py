@@ -84,7 +84,7 @@ def _bound(row: Result) -> str:
 
 
 def throughput(result: Result) -> Iterator[str]:
-    """Yield a table a workload, with a row a system and direction."""
+    """Yield a table for each workload, with a row for each system and direction."""
     yield (
         f"{subject(result)}; medians of {result['rounds']} rounds of at least"
         f" {result['seconds']:g} s, {result['partitions']} partitions, `acks={result['acks']}`."
@@ -114,7 +114,7 @@ def throughput(result: Result) -> Iterator[str]:
 
 
 def latency(result: Result) -> Iterator[str]:
-    """Yield a row a system and rate."""
+    """Yield a row for each system and rate."""
     yield f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
     yield ""
     shares = ("p50", "p99", "p99.9")
@@ -143,7 +143,7 @@ def latency(result: Result) -> Iterator[str]:
 
 
 def clients(result: Result) -> Iterator[str]:
-    """Yield a row a system, client, direction, size and codec."""
+    """Yield a row for each system, client, direction, size and codec."""
     yield f"{subject(result)}; medians of {result['rounds']} rounds."
     yield ""
     yield from head(
@@ -175,7 +175,7 @@ def clients(result: Result) -> Iterator[str]:
 
 
 def starts(result: Result) -> Iterator[str]:
-    """Yield a row a system."""
+    """Yield a row for each system."""
     yield f"{subject(result)}; medians of {result['rounds']} starts."
     yield ""
     yield from head("system", "first answer s", "first record s", "idle MB", "idle, of a core")
@@ -192,7 +192,7 @@ def starts(result: Result) -> Iterator[str]:
 
 
 def logins(result: Result) -> Iterator[str]:
-    """Yield a row a system and kind of connection."""
+    """Yield a row for each system and kind of connection."""
     yield f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
     yield ""
     yield from head("system", "", "a second", "slowest s", "broker CPU ms each")
@@ -217,7 +217,7 @@ def logins(result: Result) -> Iterator[str]:
 
 
 def authorization(result: Result) -> Iterator[str]:
-    """Yield a row a node."""
+    """Yield a row for each node."""
     yield f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
     yield ""
     yield from head("node", "CPU µs a request")

@@ -1,1 +1,1 @@
-"""What the metadata of a large cluster costs: memory, snapshots, a broker that falls, a command."""
+"""The cost of the metadata of a large cluster: memory, snapshots, a failed broker, a command."""

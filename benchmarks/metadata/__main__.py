@@ -1,17 +1,17 @@
-"""The metadata of large clusters: bytes a partition, snapshots, a broker that falls, a command.
+"""The metadata of large clusters: bytes per partition, snapshots, a failed broker, a command.
 
-Every size is measured in a process of its own. *Image* is what the process holds more than before
-it. *Load* is a controller that starts on a snapshot of this state and takes its first command;
-*write* is the snapshot itself, on the same disk, in the slices that the product makes. *Moved* is
-one broker that falls while it leads its share: from the command to its commit, every leadership
-moved. *Stall* is the longest that the loop kept everybody else waiting meanwhile, looked at every
-millisecond. Commands are decided, appended, committed and replayed one at a time: the median.
+Every size is measured in a separate process. *Image* is the growth of the process's memory. *Load*
+is a controller that starts on a snapshot of this state and executes its first command; *write* is
+the snapshot itself, on the same disk, in the slices of the product. *Moved* is the failure of one
+broker that leads its share: from the command to its commit, with every leadership moved. *Stall* is
+the longest stall of the loop during that, sampled every millisecond. Commands are decided,
+appended, committed and replayed one at a time: the median.
 
 Run: python -m benchmarks.metadata [--partitions 1000 10000 100000] [--a-topic 10] [--sweep]
-`--sweep` measures what each of partitions, topics and brokers costs instead, see `sweep`.
+`--sweep` measures the costs of partitions, topics and brokers separately instead, see `sweep`.
 Goals, at 1,000,000 partitions of three replicas: 1.5 GiB of image, 15 s for a snapshot written or
-loaded, 2 s for a broker that leads 50,000, no stall above 50 ms while it falls, and the same
-microseconds a command at every size.
+loaded, 2 s for a broker that leads 50,000, no stall above 50 ms during its failure, and the same
+microseconds per command at every size.
 """
 
 import argparse
@@ -29,12 +29,12 @@ from benchmarks.raft.result import machine
 
 RESULT = Path(__file__).parent.parent / "results" / "metadata.json"
 LEADS = 50_000
-"""What each broker leads where there are partitions enough: the goal's broker that falls."""
+"""Partitions that each broker leads if there are enough: the failed broker of the goal."""
 BROKERS_MIN = 3
 
 
 def shape_of(partitions: int, a_topic: int) -> Shape:
-    """A cluster of so many partitions."""
+    """Return the shape of a cluster of so many partitions."""
     brokers = max(BROKERS_MIN, partitions // LEADS)
     return Shape(partitions=partitions, partitions_a_topic=a_topic, brokers=brokers)
 

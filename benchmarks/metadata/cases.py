@@ -1,4 +1,4 @@
-"""What is measured of one size."""
+"""The measurements of one size."""
 
 import asyncio
 import statistics
@@ -38,8 +38,7 @@ FALLS = NodeId(0)
 
 
 def measure(shape: Shape, clock: Clock = perf_counter) -> dict[str, Any]:
-    """Return the row of one size, in seconds of this clock; in a process that has done nothing
-    else."""
+    """Return the row of one size, in seconds of this clock; the process must be new."""
     with tempfile.TemporaryDirectory(prefix="quorumlog-metadata-") as folder, short_collections():
         row: dict[str, Any] = real.run(lambda runtime: _measure(runtime, folder, shape, clock))
     return row
@@ -47,7 +46,7 @@ def measure(shape: Shape, clock: Clock = perf_counter) -> dict[str, Any]:
 
 async def _measure(runtime: Runtime, folder: str, shape: Shape, clock: Clock) -> dict[str, Any]:
     for _ in values_of(Shape(partitions=10), ""):
-        pass  # what is imported and compiled at first use is not of the image
+        pass  # modules and code of the first use do not count as image
     before = resident_bytes()
     async with started(runtime, f"{folder}/data", shape, clock) as node:
         image_bytes = resident_bytes() - before
@@ -67,7 +66,7 @@ async def _measure(runtime: Runtime, folder: str, shape: Shape, clock: Clock) ->
 
 
 def _snapshot(node: Started, folder: Path, clock: Clock) -> dict[str, float]:
-    """The committed state into a file, slice by slice."""
+    """Write the committed state to a file, slice by slice; return the seconds."""
     begun, longest = clock(), 0.0
     with (folder / "snapshot").open("wb") as file:
         parts = image_slices(node.metadata.committed_image)
@@ -86,7 +85,7 @@ def _snapshot(node: Started, folder: Path, clock: Clock) -> dict[str, float]:
 
 
 async def _commands(node: Started, clock: Clock) -> dict[str, int]:
-    """Microseconds of each kind of command, committed."""
+    """Return the microseconds of each kind of command, committed."""
     image = node.metadata.committed_image
     name = image.topics_by_id[topic_id(0)].name
     new = iter(range(10_000_000, 20_000_000))
@@ -128,7 +127,7 @@ async def _median_us(node: Started, make: Callable[[], Command], clock: Clock) -
 
 
 async def _fall(node: Started, clock: Clock) -> dict[str, float]:
-    """One broker falls: everything that it leads gets another leader."""
+    """Measure the failure of one broker: all its partitions get another leader."""
     image = node.metadata.committed_image
     leads = sum(1 for key in image.partitions_on(FALLS) if _leader(node, key) == FALLS)
     held = image.replica_count(FALLS)
@@ -150,5 +149,5 @@ async def _fall(node: Started, clock: Clock) -> dict[str, float]:
 
 def _leader(node: Started, key: tuple[TopicId, int]) -> NodeId:
     partition = node.metadata.committed_image.partition(*key)
-    assert partition is not None, f"{key} is gone"
+    assert partition is not None, f"{key} is missing"
     return partition.leader

@@ -1,5 +1,5 @@
-"""Curves over a size to SVG text: panels side by side, both axes logarithmic, so that a straight
-line of slope one is a cost that grows as the size does and a level one is a cost that does not."""
+"""Curves over a size as SVG text: panels side by side with logarithmic axes, so that a cost linear
+in the size is a straight line of slope one, and a constant cost is a horizontal line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final
 COLORS: Final = ("#2f6fdb", "#d1345b", "#1d7a48", "#8a3ffc")
 WIDTH: Final = 300.0  # of a panel
 HEIGHT: Final = 260.0
-LEFT, RIGHT, TOP, BOTTOM = 48.0, 12.0, 52.0, 40.0  # around the curves of a panel
+LEFT, RIGHT, TOP, BOTTOM = 48.0, 12.0, 52.0, 40.0  # margins of a panel
 NAME_HEIGHT: Final = 13.0
 STYLE: Final = """
 text { font: 11px system-ui, sans-serif; fill: #333; }
@@ -33,7 +33,7 @@ class Curve:
 class Panel:
     """Curves of one unit over one size."""
 
-    across: str  # what the size is of
+    across: str  # the unit of the size
     unit: str
     curves: tuple[Curve, ...]
 
@@ -44,17 +44,17 @@ class Scale:
 
     low: int  # powers of ten
     high: int
-    start: float  # where they are drawn
+    start: float  # in pixels
     end: float
 
     def at(self, value: float) -> float:
-        """Where a value is drawn."""
+        """Return the position of a value."""
         share = (log10(value) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
 
 def scale(values: Sequence[float], start: float, end: float) -> Scale:
-    """The axis that holds all of these."""
+    """Return the axis for all of these values."""
     low, high = floor(log10(min(values))), ceil(log10(max(values)))
     return Scale(low, max(high, low + 1), start, end)
 

@@ -1,4 +1,4 @@
-"""The world of partitions at the size of a large cluster, and brokers that fail in it."""
+"""The partition model at the size of a large cluster, with failures of brokers."""
 
 import statistics
 from collections.abc import Iterable
@@ -21,13 +21,13 @@ from quorumlog.metadata.image import PartitionImage
 SECOND_US: Final = 1_000_000
 PLACES_A_TOPIC: Final = 100
 REPLICAS: Final = 3
-AWAY_S: Final = 5  # how long a broker is away
-HEAL_S_MAX: Final = 120  # until everybody is in sync after the last one is back
+AWAY_S: Final = 5  # downtime of a broker
+HEAL_S_MAX: Final = 120  # until all are in sync after the last restart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large the cluster is, and how many of its brokers fail."""
+    """The size of the cluster, and the number of failures."""
 
     brokers: int
     topics: int
@@ -38,41 +38,41 @@ class Scale:
 
     @property
     def written(self) -> int:
-        """Partitions that clients append to: one of every topic's twenty."""
+        """Return the number of partitions that clients append to: one in twenty."""
         return self.topics * PLACES_A_TOPIC // 20
 
 
 @dataclass(slots=True)
 class Tally:
-    """What happened in a phase."""
+    """The counters of a phase."""
 
-    records: int = 0  # of metadata when it began
-    acks: int = 0  # when it began
-    refused: int = 0  # when it began
+    records: int = 0  # of metadata at its beginning
+    acks: int = 0  # at its beginning
+    refused: int = 0  # at its beginning
     began_us: int = 0
-    leaders_lost: int = 0  # partitions whose leader was taken from them, and nobody else had it
+    leaders_lost: int = 0  # partitions that lost their leader without another one
     leaders_moved: int = 0  # from one broker to another
-    shrunk: int = 0  # in-sync sets
+    shrunk: int = 0  # shrunk ISRs
     grown: int = 0
 
 
 class Watching(PartitionInvariants):
-    """The checks of the simulation, and who leads."""
+    """The invariants of the simulation, and the leaders."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tally = Tally()
-        self.without: dict[Place, int] = {}  # since when nobody leads, microseconds
-        self.gaps_us: list[int] = []  # of those that have a leader again
+        self.without: dict[Place, int] = {}  # times without a leader, in microseconds
+        self.gaps_us: list[int] = []  # of partitions that have a leader again
         self.lacking: dict[Place, None] = {}  # replicas that are not in sync
-        self.orphans: dict[Place, None] = {}  # that the metadata give no leader
+        self.orphans: dict[Place, None] = {}  # without a leader in the metadata
         self.orphans_max = 0
         self.now_us = 0
 
     def changed(
         self, place: Place, before: PartitionImage | None, after: PartitionImage | None
     ) -> None:
-        """A partition was changed by a decision."""
+        """Record the change of a partition by a decision."""
         if before is None or after is None:
             return
         tally = self.tally
@@ -91,12 +91,12 @@ class Watching(PartitionInvariants):
             self.lacking.pop(place, None)
 
     def fell(self, places: Iterable[Place], now_us: int) -> None:
-        """Their leader has crashed."""
+        """Record a crash of the partitions' leader."""
         for place in places:
             self.without.setdefault(place, now_us)
 
     def became_leader(self, broker: ModelBroker, place: Place, partition: Partition) -> None:
-        """The check, and the end of a gap."""
+        """Check a new leader, and record the end of a gap."""
         super().became_leader(broker, place, partition)
         since_us = self.without.pop(place, None)
         if since_us is not None:
@@ -104,7 +104,7 @@ class Watching(PartitionInvariants):
 
 
 class Rolling:
-    """A run; what is violated is raised by whatever step finds it."""
+    """A run; the step that finds a violation raises it."""
 
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
@@ -130,7 +130,8 @@ class Rolling:
         self._written: list[Place] = []
 
     def begin(self) -> None:
-        """Start every broker, make the topics, wait until their replicas follow, begin to write."""
+        """Start every broker, create the topics, wait until their replicas follow, and begin to
+        write."""
         world = self.world
         for node in world.brokers:
             world.lifecycle.start(node)
@@ -152,7 +153,7 @@ class Rolling:
         world.traffic.append_later()
 
     def one_after_the_other(self) -> dict[str, Any]:
-        """A broker crashes; when it is back and all is in sync, the next one."""
+        """Crash a broker; when it is back and all replicas are in sync, the next one."""
         self._begin_phase()
         for node in self._victims():
             self._crash(node)
@@ -161,7 +162,7 @@ class Rolling:
         return self._told("one after the other")
 
     def all_at_once(self) -> dict[str, Any]:
-        """As many crash within a millisecond."""
+        """Crash all of them within a millisecond."""
         self._begin_phase()
         for node in self._victims():
             self._crash(node)
@@ -170,7 +171,8 @@ class Rolling:
         return self._told("at the same time")
 
     def check(self) -> None:
-        """The clients stop; then every replica has the same records, and all that was promised."""
+        """Stop the clients; then check that all replicas are equal and have all acknowledged
+        records."""
         self.world.is_faulty = False
         self._pass(2)
         for place, state in self.world.partitions():
@@ -179,10 +181,10 @@ class Rolling:
             self.world.checks.final(place, logs)
 
     def _target(self) -> tuple[ModelBroker, Place] | None:
-        """A written partition, and its leader as the metadata have it."""
+        """Return a written partition, and its leader in the metadata."""
         place = self.world.random.choice(self._written)
         state = self.world.controller.image.partition(*place)
-        assert state is not None, f"{place} was made"
+        assert state is not None, f"{place} does not exist"
         broker = self.world.brokers.get(state.leader)
         if broker is None or not broker.is_alive or place not in broker.led:
             return None
@@ -197,7 +199,7 @@ class Rolling:
         self.world.lifecycle.end(node, clean=False, back_us=AWAY_S * SECOND_US)
 
     def _heal(self) -> None:
-        """Until everybody is in sync; then preferred leaders lead again."""
+        """Wait until all replicas are in sync; then elect preferred leaders."""
         deadline_us = self.world.now_us + HEAL_S_MAX * SECOND_US
         while self.watching.lacking or self.watching.without:
             assert self.world.now_us < deadline_us, (
@@ -209,7 +211,7 @@ class Rolling:
         self._pass(1)
 
     def _pass(self, seconds: float) -> None:
-        """Let virtual time pass, told to the watch about every millisecond."""
+        """Advance virtual time, and the time of the watch every millisecond."""
         until_us = self.world.now_us + int(seconds * SECOND_US)
         while self.world.now_us < until_us:
             self.watching.now_us = self.world.now_us

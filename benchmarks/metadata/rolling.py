@@ -1,15 +1,15 @@
-"""A large cluster while its brokers fail one after the other, on virtual time: what is committed,
-what moves, who is without a leader and for how long.
+"""A large cluster while its brokers fail, on virtual time: committed records, moved leaders, and
+partitions without a leader and their duration.
 
-The decisions are the product's own, those of the controller and those of every replica; logs,
-messages and time are modelled, see tests/simulation/levels/partitions. Brokers crash and come back
-one after the other, then as many at the same time, while clients append to some of the partitions.
-All that the simulation demands is demanded here too: no acknowledged record is lost, no two
-replicas commit different ones, in the end every replica is in sync and equal.
+The decisions are those of the product's controller and replicas; logs, messages and time are
+modelled, see tests/simulation/levels/partitions. Brokers crash and restart one after the other,
+then as many concurrently, while clients append to some of the partitions. All invariants of the
+simulation are checked: no acknowledged record is lost, no two replicas commit different records,
+and at the end every replica is in sync and equal.
 
 *Fenced* is a broker at a random time within its session after its crash. *Without a leader* counts
-partitions of which no living broker was known to lead, from the crash to the new leader's first
-step; virtual time, so nothing here depends on the machine but the seconds of processor.
+partitions without a live leader, from the crash to the new leader's first step; in virtual time, so
+that only the CPU seconds depend on the machine.
 
 Run: python -m benchmarks.metadata.rolling [--quick]
 """
@@ -32,7 +32,7 @@ RESULT = Path(__file__).parent.parent / "results" / "metadata_rolling.json"
 
 
 def measure(scale: Scale) -> dict[str, Any]:
-    """Play it; raises what is violated."""
+    """Run it. Raise violations."""
     began_s, began_cpu_s = perf_counter(), process_time()
     rolling = Rolling(scale)
     rolling.begin()
@@ -56,7 +56,7 @@ def measure(scale: Scale) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play, print, store."""
+    """Run, print, store."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.metadata.rolling")
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=100_000)

@@ -31,14 +31,14 @@ from quorumlog.storage.shell.data_directory import DataDirectory
 CLUSTER = ClusterId("c" * 22)
 CONTROLLER = NodeId(1_000_000)
 Clock: TypeAlias = Callable[[], float]
-"""Seconds: of the wall, or of the processor."""
+"""Seconds of wall or CPU time."""
 
 DAY_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How large a cluster is."""
+    """The size of a cluster."""
 
     partitions: int
     partitions_a_topic: int = 10
@@ -48,18 +48,18 @@ class Shape:
 
     @property
     def topics(self) -> int:
-        """How many topics there are."""
+        """Return the number of topics."""
         return self.partitions // self.partitions_a_topic
 
 
 def topic_id(number: int) -> TopicId:
-    """The id of a topic, as if drawn."""
+    """Return the id of a topic, as if random."""
     return TopicId(hashlib.blake2b(number.to_bytes(8), digest_size=16).digest())
 
 
 def values_of(shape: Shape, address: str) -> Iterator[bytes]:
-    """Yield the record values of a snapshot of a cluster of this shape; all of its brokers are at
-    one address."""
+    """Yield the record values of a snapshot of a cluster of this shape; all of its brokers have one
+    address."""
     brokers = [_broker(number, shape, address) for number in range(shape.brokers)]
     for broker in brokers:
         yield pb.MetadataRecord(broker=broker).SerializeToString(deterministic=True)
@@ -98,7 +98,7 @@ def _topic(number: int, shape: Shape, image: MetadataImage) -> Iterator[bytes]:
 
 
 def slices(values: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Values in slices as snapshots have them."""
+    """Yield values in the slices of snapshots."""
     part: list[bytes] = []
     for value in values:
         part.append(value)
@@ -110,24 +110,24 @@ def slices(values: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 def resident_bytes() -> int:
-    """What the process holds of the machine's memory."""
+    """Return the resident memory of the process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True)
 class Stalls:
-    """How long the loop kept others waiting, looked at about every millisecond."""
+    """The longest stall of the loop, sampled about every millisecond."""
 
     longest_s: float = 0.0
-    looked_s: float = 0.0  # when the loop was seen to turn last
+    looked_s: float = 0.0  # time of the last sample
 
     def reset(self) -> None:
-        """Forget what was; what kept the loop until this call is no part of what follows."""
+        """Reset the result; time before this call does not count."""
         self.longest_s, self.looked_s = 0.0, perf_counter()
 
     async def watch(self) -> None:
-        """Look, until cancelled."""
+        """Sample until cancelled."""
         self.reset()
         while True:
             await asyncio.sleep(0.001)
@@ -138,13 +138,13 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A controller that leads, on the state of a snapshot."""
+    """An active controller on the state of a snapshot."""
 
     controller: ControllerShell
     metadata: MetadataStateMachine
     voters: VoterSet
     stalls: Stalls
-    load_s: float  # from the first look at the disk until commands were decided
+    load_s: float  # from the first access of the disk to the first command
     load_stall_s: float
 
 
@@ -152,9 +152,9 @@ class Started:
 async def started(
     runtime: Runtime, folder: str, shape: Shape, clock: Clock
 ) -> AsyncIterator[Started]:
-    """Run one controller alone, whose only snapshot holds a cluster of this shape."""
+    """Run a single controller with a snapshot of a cluster of this shape."""
     await DataDirectory.format(runtime, folder, cluster_id=CLUSTER, node_id=CONTROLLER)
-    async with _running(runtime, folder, clock) as empty:  # makes the folder of the log
+    async with _running(runtime, folder, clock) as empty:  # creates the folder of the log
         voters = empty.voters
     # Who only listens is not told dead by a closed door.
     with socket.create_server(("127.0.0.1", 0)) as door:

@@ -1,11 +1,11 @@
-"""What each of partitions, topics and brokers costs: one of them grows, the others stay.
+"""The costs of partitions, topics and brokers: one of them grows, the others are constant.
 
-The cases are those of benchmarks.metadata, in seconds of processor instead of the wall, so that
-the shape of a curve does not depend on what else the machine does. Every size is a process of its
-own. The curves go into docs/pictures.
+The cases are those of benchmarks.metadata, in CPU seconds instead of wall time, so that the shape
+of a curve does not depend on other load of the machine. Every size is a separate process. The
+curves go into docs/pictures.
 
-Run: python -m benchmarks.metadata --sweep; python -m benchmarks.metadata.sweep draws what was
-measured once more.
+Run: python -m benchmarks.metadata --sweep; python -m benchmarks.metadata.sweep draws the stored
+results again.
 """
 
 import json
@@ -54,7 +54,7 @@ PANELS: Final = {
     "MiB": {"image_mib": "image", "snapshot_mib": "snapshot"},
 }
 LEAST: Final = 1e-3
-"""What a curve shows for what was too small to be told from nothing."""
+"""The drawn value of results that are too small to measure."""
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def pictures(sweeps: dict[str, list[dict[str, Any]]]) -> None:
-    """Draw a picture an axis."""
+    """Draw a picture for each axis."""
     for axis, rows in sweeps.items():
         path = PICTURES / f"metadata_{axis}.svg"
         path.write_text(draw(list(panels(axis, rows)), title=f"Cost against {axis}"))
@@ -82,7 +82,7 @@ def pictures(sweeps: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def panels(axis: str, rows: list[dict[str, Any]]) -> Iterator[Panel]:
-    """The panels of an axis."""
+    """Return the panels of an axis."""
     for unit, names in PANELS.items():
         curves = tuple(
             Curve(

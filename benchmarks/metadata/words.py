@@ -1,4 +1,4 @@
-"""What the page of benchmarks calls the figures of this folder, in its order."""
+"""The labels of this folder's figures on the page, in order."""
 
 COSTS = {
     "topics": "topics",

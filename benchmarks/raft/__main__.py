@@ -1,18 +1,19 @@
-"""Committed proposals of 256 bytes: ours beside etcd and PySyncObj, 1,000 under way and one.
+"""Committed proposals of 256 bytes: quorumlog compared with etcd and PySyncObj, 1,000 in flight and
+one.
 
-Three members a system on this machine, each in a folder of its own on the same disk. Ours and etcd
-sync before they answer; PySyncObj never does. Every round starts each cluster anew, gives it its
-loads one after the other and ends it; medians of the rounds. CPU seconds are those of /proc for the
-three members together, and for the client apart, which has one core at most and must not be what is
-measured: its share of a core is in the result.
+Three members per system on this machine, each with its own folder on the same disk. quorumlog and
+etcd sync before they respond; PySyncObj never does. Every round starts each cluster on new folders,
+runs its loads one after the other and ends it; medians of the rounds. CPU seconds are those of
+/proc for the three members together, and for the client separately, which has one core at most and
+must not limit the result: its share of a core is in the result.
 
 Then the failover, `python -m benchmarks.raft.failover`, unless --no-failover is given.
 
 Run: python -m benchmarks.raft [--rounds 5] [--seconds 4] [--dir FOLDER] [--quick]
-etcd is found on PATH or by ETCD=...; a peer that is not here is skipped with a line that says how
-to get it. --quick is a smoke test: one short round, stored nowhere.
-Goals: at least 1.0 of etcd's commits a second by a stream of proposals, at least 2 of PySyncObj's,
-and at most 1.5 of etcd's median latency when there is one proposal at a time.
+etcd is found on PATH or by ETCD=...; a missing system is skipped with a line that says how to
+install it. --quick is a smoke test: one short round, not stored.
+Goals: at least 1.0 of etcd's commits per second by a stream of proposals, at least 2 of
+PySyncObj's, and at most 1.5 of etcd's median latency with one proposal at a time.
 """
 
 import argparse
@@ -43,13 +44,13 @@ class Measured:
 
     outcomes: dict[Key, list[Outcome]] = field(default_factory=dict)
     sync_ms: list[float] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)  # of rounds that were taken again
+    failures: list[str] = field(default_factory=list)  # of repeated rounds
 
 
 async def measure(
     subjects: Sequence[Case], folder: Path, *, rounds: int, seconds: float
 ) -> Measured:
-    """Take the rounds, all systems in turn within each."""
+    """Measure the rounds, all systems in turn within each."""
     measured = Measured()
     for _ in range(rounds):
         measured.sync_ms.append(sync_ms(folder))
@@ -63,7 +64,8 @@ async def measure(
 async def take(
     case: Case, folder: Path, seconds: float, failures: list[str]
 ) -> list[tuple[Key, Outcome]]:
-    """One system's loads of one round on a new cluster, and anew when that lost its leader."""
+    """Run one system's loads of one round on a new cluster, and repeat them if it loses its
+    leader."""
     for _ in range(TRIES):
         taken = []
         try:
@@ -80,7 +82,7 @@ async def take(
 
 
 def show(key: Key, outcome: Outcome) -> None:
-    """Say how it goes."""
+    """Print one result."""
     system, way, outstanding = key
     print(
         f"{system:<24} {way:<24} {outstanding:>5}  {outcome.commits_per_s:>9,.0f}/s"
@@ -90,7 +92,7 @@ def show(key: Key, outcome: Outcome) -> None:
 
 
 def summary(measured: Measured) -> dict[str, Any]:
-    """The rows, and what is compared."""
+    """Return the rows and the comparisons."""
     rows = {key: row(*key, outcomes) for key, outcomes in measured.outcomes.items()}
 
     def best(system: str, outstanding: int, *ways: str) -> dict[str, Any] | None:

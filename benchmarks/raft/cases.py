@@ -1,4 +1,4 @@
-"""What is measured beside what: the clusters, and the loads that each gets in every round."""
+"""The clusters under test, and the loads of each in every round."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -11,14 +11,15 @@ from benchmarks.raft.load import Outcome
 
 MANY = 1000
 STREAMS = {"stream, gathered": 125, "stream, one by one": 1}
-"""Proposals that the first messages of a stream carry: as many as a connection to etcd has under
-way, or one."""
+"""Proposals in the first messages of a stream: as many as a connection to etcd has in flight, or
+one."""
 Loading: TypeAlias = Callable[[Any, float], Awaitable[Outcome]]  # (cluster, seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One row: how proposals come, how many at once, and what puts them there."""
+    """One row: the kind of the proposals, their number in flight, and the function that makes
+    them."""
 
     way: str
     outstanding: int
@@ -35,7 +36,7 @@ class Case:
 
 
 def cases() -> tuple[list[Case], list[str]]:
-    """All that can be measured here, and what is missing for the others."""
+    """Return all cases that can run here, and the requirements of the others."""
     found, missing = [_ours()], []
     if (program := etcd.program()) is None:
         missing.append(etcd.MISSING)

@@ -1,6 +1,6 @@
-"""Three controllers of ours, each a node of the product with that role alone.
+"""Three controllers of quorumlog, each a node with only that role.
 
-A proposal is a block of producer ids, taken by the call that brokers relay changes with.
+A proposal is a block of producer ids, allocated by the call with which brokers relay changes.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ sys.exit(serve(sys.argv[1], as_json=True))
 
 
 class Controllers:
-    """A cluster that lives as long as the block that it is entered for."""
+    """A cluster that runs within a `with` block."""
 
     def __init__(
         self, folder: Path, *, settings: dict[str, int] | None = None, count: int = 3
@@ -61,12 +61,12 @@ class Controllers:
         self._stack.close()
 
     def restart(self, number: int) -> None:
-        """Start a controller again, on the directory that it had."""
+        """Start a controller again, on its existing directory."""
         self.members[number].kill()
         self.members[number] = self._member(number)
 
     async def find_leader(self) -> int:
-        """Which controller leads, once all know it and have what it has committed."""
+        """Return the active controller once all others follow it and have its committed records."""
         deadline_s = time.monotonic() + START_S
         request = quorum_pb2.DescribeQuorumRequest(local=True).SerializeToString()
         parse = quorum_pb2.DescribeQuorumResponse.FromString
@@ -85,7 +85,8 @@ class Controllers:
         raise Refused(f"the controllers do not agree after {START_S:.0f} s: {complaints}")
 
     async def commits(self, address: str, within_s: float) -> bool:
-        """Take a block of producer ids there; whether that was committed in this time."""
+        """Return True if the allocation of a block of producer ids there is committed in this
+        time."""
         request = controller_pb2.RelayRequest(cluster_id=self._cluster_id, broker_id=-1)
         request.allocate_producer_ids.broker_epoch = -1
         try:

@@ -1,12 +1,11 @@
 """Three members of etcd, and puts to their leader.
 
-etcd is what runs under many a cluster, written in Go. Each member has a folder of its own and syncs
-it, as it comes; nothing is tuned. The client's 8 connections all go to the leader, which spares the
-members to pass puts on.
+Each member has its own folder and syncs it, by default; nothing is tuned. The client's 8
+connections all go to the leader, so that no member forwards puts.
 
-Of etcd's interface this knows by field number: `KV/Put` takes a key (1) and a value (2), and
-`Maintenance/Status` answers with a header (1) whose member id is field 2, with the leader's member
-id (4), and with the index of the newest entry (5).
+The messages of etcd's interface by field number: `KV/Put` has a key (1) and a value (2), and the
+response of `Maintenance/Status` has a header (1) with the member id (2), the leader's member id
+(4), and the index of the newest entry (5).
 """
 
 import asyncio
@@ -36,12 +35,12 @@ STATUS = "/etcdserverpb.Maintenance/Status"
 
 
 def program() -> str | None:
-    """Where etcd is."""
+    """Return the path of etcd."""
     return os.environ.get("ETCD") or shutil.which("etcd")
 
 
 class Etcd:
-    """A cluster that lives as long as the block that it is entered for."""
+    """A cluster that runs within a `with` block."""
 
     def __init__(self, folder: Path, etcd: str, *, members: int = 3) -> None:
         self._folder = folder
@@ -51,7 +50,7 @@ class Etcd:
         self._peers = [f"http://127.0.0.1:{port}" for port in ports[1::2]]
         self._stack = ExitStack()
         self.members: list[Member] = []
-        self.leader = 0  # of `members`
+        self.leader = 0  # a member's number
 
     async def __aenter__(self) -> "Etcd":
         with self._stack:
@@ -72,11 +71,11 @@ class Etcd:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes."""
+        """Return the ids of its processes."""
         return tuple(member.pid for member in self.members)
 
     async def load(self, outstanding: int, seconds: float) -> Outcome:
-        """Keep so many puts under way over CONNECTIONS connections, or over one for one put."""
+        """Keep so many puts in flight over CONNECTIONS connections, or over one for one put."""
         work = Work(
             outstanding=outstanding,
             seconds=seconds,
@@ -86,12 +85,12 @@ class Etcd:
         return await Puts(work).run(self.addresses[self.leader])
 
     def restart(self, number: int) -> None:
-        """Start a member again, in the folder that it had."""
+        """Start a member again, in its existing folder."""
         self.members[number].kill()
         self.members[number] = self._member(number)
 
     async def find_leader(self) -> int:
-        """Which member leads, once all know it and have what it has."""
+        """Return the leader once all others follow it and have its entries."""
         deadline_s = time.monotonic() + START_S
         while time.monotonic() < deadline_s:
             try:
@@ -106,7 +105,7 @@ class Etcd:
         raise Refused(f"etcd has no leader after {START_S:.0f} s: {complaints}")
 
     async def commits(self, address: str, within_s: float) -> bool:
-        """Put one value there; whether it was committed in this time."""
+        """Put one value there; return True if it was committed in this time."""
         try:
             async with asyncio.timeout(within_s):
                 await ask(address, PUT, put_request(0))
@@ -131,25 +130,25 @@ class Etcd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What a member says of itself."""
+    """The status of a member."""
 
     me: int  # member ids
     leader: int  # 0: none
-    index: int  # of the newest entry that it knows of
+    index: int  # of its newest entry
 
     @classmethod
     def of(cls, answer: bytes) -> "Status":
-        """From an answer of STATUS."""
+        """Parse a response of STATUS."""
         status = fields(answer)
         header = status.get(1, b"")
-        assert isinstance(header, bytes), "a header is a message"
+        assert isinstance(header, bytes), "the header is no message"
         numbers = (fields(header).get(2, 0), status.get(4, 0), status.get(5, 0))
         me, leader, index = (int(each) for each in numbers)
         return cls(me=me, leader=leader, index=index)
 
 
 class Puts:
-    """The closed loop of puts: each answer lets the next one go, on the same connection."""
+    """A closed loop of puts: each response starts the next put on the same connection."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -160,7 +159,7 @@ class Puts:
         self._asked_s: list[dict[int, float]] = []  # by connection and stream
 
     async def run(self, address: str) -> Outcome:
-        """Ask the member at this address."""
+        """Run the loop with the member at this address."""
         loop = asyncio.get_running_loop()
         host, _, port = address.rpartition(":")
         count = min(CONNECTIONS, self._work.outstanding)
@@ -202,24 +201,24 @@ class Puts:
 
 
 def _forget(stream: int, answer: bytes) -> None:
-    """That there is one says enough."""
+    """Ignore its content: a response means success."""
 
 
 def _same(connection: Connection) -> Connection:
     return connection
 
 
-# --- its messages --------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------
 
 
 def put_request(number: int) -> bytes:
-    """A put of a value of VALUE_BYTES under one of so many keys of 8 bytes."""
+    """Return a put of a value of VALUE_BYTES under one of so many keys of 8 bytes."""
     key, value = b"k%07d" % number, VALUES[number % len(VALUES)]
     return b"\x0a" + varint(len(key)) + key + b"\x12" + varint(len(value)) + value
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf writes it."""
+    """Return a number as protobuf encodes it."""
     content = bytearray()
     while value > 0x7F:
         content.append(value & 0x7F | 0x80)
@@ -229,7 +228,8 @@ def varint(value: int) -> bytes:
 
 
 def fields(content: bytes) -> dict[int, int | bytes]:
-    """A message's fields by number: varints and byte strings, the last one of a number."""
+    """Return a message's fields by number: varints and byte strings, the last one of each
+    number."""
     found: dict[int, int | bytes] = {}
     at = 0
 

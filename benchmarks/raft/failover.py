@@ -1,12 +1,13 @@
-"""How long three controllers are without a leader: the active one ends, a proposal is committed.
+"""The time of three controllers without a leader, from the end of the active one to a committed
+proposal.
 
-A client asks the living members every 10 ms until one commits a proposal; the time runs from the
-signal to that answer. The member is started again and has caught up before the next one ends.
-kill -9 with the default time-outs and with half of them, and SIGTERM, which resigns before it goes.
-etcd beside it has a heartbeat of 100 ms and elections after 1 to 2 s too.
+A client tries the remaining members every 10 ms until one commits a proposal; the time is measured
+from the signal to that response. The member is started again and has caught up before the next one
+ends. kill -9 with the default timeouts and with half of them, and SIGTERM, after which it resigns
+before it exits. etcd, for comparison, also has a heartbeat of 100 ms and elections after 1 to 2 s.
 
 Run: python -m benchmarks.raft.failover [--kills 30] [--dir FOLDER] [--quick]
-Goals for the median: under 2 s with default time-outs, under 1.2 s with halved ones, under 0.3 s
+Goals for the median: under 2 s with default timeouts, under 1.2 s with halved ones, under 0.3 s
 after SIGTERM.
 """
 
@@ -31,18 +32,18 @@ from benchmarks.raft.processes import Member, Refused
 from benchmarks.raft.result import keep, machine
 
 HALVED = {"controller.heartbeat.ms": 50, "controller.election.timeout.ms": 500}
-ASK_S = 0.01  # how often each survivor is asked, whether it has answered or not
-ANSWER_S = 0.25  # an answer that takes longer is not waited for
+ASK_S = 0.01  # interval of requests to each remaining member, independent of responses
+ANSWER_S = 0.25  # a later response is ignored
 FAILOVER_S = 120.0
-SETTLE_S = (0.3, 0.6)  # between two ends, drawn: no phase of the heartbeats is preferred
+SETTLE_S = (0.3, 0.6)  # between two ends, random: independent of heartbeats
 
 
 class Cluster(Protocol):
-    """What can lose its leader."""
+    """A cluster that can lose its leader."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where clients ask, by member."""
+        """The addresses for clients, by member."""
 
     @property
     def members(self) -> list[Member]:
@@ -60,18 +61,18 @@ class Cluster(Protocol):
         """End it."""
 
     async def find_leader(self) -> int:
-        """Which member leads, once all agree."""
+        """Return the leader once all members agree."""
 
     def restart(self, number: int) -> None:
         """Start a member again."""
 
     async def commits(self, address: str, within_s: float) -> bool:
-        """Whether a proposal made there is committed in this time."""
+        """Return True if a proposal made there is committed in this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """How the active voter ends."""
+    """The end of the active voter."""
 
     name: str
     open: Callable[[Path], Cluster]
@@ -92,7 +93,7 @@ OURS = (
 
 
 def cases() -> tuple[list[Case], list[str]]:
-    """All that can be measured here, and what is missing for the others."""
+    """Return all cases that can run here, and the requirements of the others."""
     found = list(OURS)
     if (program := etcd.program()) is None:
         return found, [etcd.MISSING]
@@ -107,7 +108,7 @@ def cases() -> tuple[list[Case], list[str]]:
 
 
 async def until_committed(cluster: Cluster, addresses: Sequence[str]) -> None:
-    """Propose everywhere, again every ASK_S, until one of it is committed."""
+    """Propose at all addresses, again every ASK_S, until one proposal is committed."""
     asked: set[asyncio.Task[bool]] = set()
     deadline_s = time.monotonic() + FAILOVER_S
     try:
@@ -129,7 +130,7 @@ async def until_committed(cluster: Cluster, addresses: Sequence[str]) -> None:
 
 
 async def ends(case: Case, folder: Path, kills: int) -> list[float]:
-    """Seconds of each failover."""
+    """Return the seconds of each failover."""
     spent_s = []
     async with case.open(folder) as quorum:
         for _ in range(kills):
@@ -154,7 +155,7 @@ async def ends(case: Case, folder: Path, kills: int) -> list[float]:
 
 
 def distribution(case: Case, spent_s: list[float]) -> dict[str, Any]:
-    """What a row says."""
+    """Return the row of a distribution."""
     ascending = sorted(spent_s)
     median_s = statistics.median(ascending)
     return {

@@ -1,8 +1,7 @@
-"""A closed loop: so many proposals under way at any time, each answer lets the next one go.
+"""A closed loop with so many proposals in flight at any time: each response starts the next one.
 
-The same bookkeeping for all systems: a part at the beginning is not counted, then everything that
-is answered within so many seconds is, however many answers come at once, and the processor's time
-is read at the two ends.
+The bookkeeping is the same for all systems: a warm-up does not count, then every response within so
+many seconds does, however many arrive together, and the CPU time is read at both ends.
 """
 
 import math
@@ -17,32 +16,32 @@ from benchmarks.raft.processes import cpu_s
 
 VALUE_BYTES = 256
 WARM_SHARE = 0.25
-"""Of the measured seconds: how long the loop runs before it is counted."""
+"""The duration of the loop before the measurement, as a share of the measured seconds."""
 VALUES = tuple(os.urandom(VALUE_BYTES) for _ in range(64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one row of one round is to do."""
+    """The work of one row in one round."""
 
     outstanding: int
-    seconds: float  # that are counted
+    seconds: float  # of the measurement
     server_pids: tuple[int, ...]
-    client_pid: int | None  # None: the client is a part of the leader's process
+    client_pid: int | None  # None: the client is in the leader's process
 
     @classmethod
     def of(cls, line: dict[str, Any]) -> "Work":
-        """From what `line` gave."""
+        """Return the work from a result of `line`."""
         return cls(**{**line, "server_pids": tuple(line["server_pids"])})
 
     def line(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the work as JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of it."""
+    """The result of a load."""
 
     commits: int
     seconds: float
@@ -53,12 +52,12 @@ class Outcome:
 
     @property
     def commits_per_s(self) -> float:
-        """The rate."""
+        """Return the rate."""
         return self.commits / self.seconds
 
 
 class Meter:
-    """Counts answers; `is_over` once the counted seconds are full."""
+    """Counts responses; `is_over` once the measured seconds have passed."""
 
     def __init__(self, work: Work, *, now_s: Callable[[], float] = time.perf_counter) -> None:
         self._work = work
@@ -67,11 +66,11 @@ class Meter:
         self._end_s = self._begin_s + work.seconds
         self._cpu_s: list[tuple[float, float | None]] = []  # (servers, client) at both ends
         self._latencies_s = array("d")
-        self._seconds = work.seconds  # more when the first counted answer took longer
+        self._seconds = work.seconds  # longer if the first counted response took longer
         self.is_over = False
 
     def answered(self, asked_s: float, count: int = 1) -> None:
-        """Take note of proposals that were made at `asked_s` and are committed now."""
+        """Record proposals that were made at `asked_s` and are committed now."""
         now_s = self._now_s()
         if now_s < self._begin_s or self.is_over:
             return
@@ -85,7 +84,7 @@ class Meter:
             self._cpu_s.append(self._spent())
 
     def outcome(self) -> Outcome:
-        """The figures; the loop is over."""
+        """Return the result, after the end of the loop."""
         assert self.is_over, "the loop is not over"
         latencies_s = sorted(self._latencies_s)
         (servers_s, client_s), (servers_end_s, client_end_s) = self._cpu_s
@@ -106,5 +105,5 @@ class Meter:
 
 
 def percentile(ascending: list[float], share: float) -> float:
-    """The smallest value that at least this share of them does not exceed."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     return ascending[max(0, math.ceil(len(ascending) * share) - 1)]

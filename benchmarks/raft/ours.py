@@ -1,4 +1,4 @@
-"""Three voters of ours, proposals to their leader over one stream or made in its process."""
+"""Three voters of quorumlog, with proposals to their leader over one stream or in its process."""
 
 import asyncio
 import itertools
@@ -21,12 +21,12 @@ PROPOSE = "/quorumlog.v1.Raft/Propose"
 
 
 class Quorum:
-    """A cluster that lives as long as the block that it is entered for."""
+    """A cluster that runs within a `with` block."""
 
     def __init__(
         self, folder: Path, *, timeouts: dict[str, int] | None = None, voters: int = 3
     ) -> None:
-        """`timeouts` are fields of RaftConfig; the defaults otherwise."""
+        """`timeouts` are fields of RaftConfig, with the defaults for the others."""
         self._folder = folder
         self._timeouts = timeouts or {}
         self.addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(voters))
@@ -53,11 +53,12 @@ class Quorum:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes."""
+        """Return the ids of its processes."""
         return tuple(member.pid for member in self.members)
 
     async def find_leader(self) -> int:
-        """The node id of the leader, once all voters know it and have what it has committed."""
+        """Return the node id of the leader, once all voters follow it and have its committed
+        entries."""
         deadline_s = time.monotonic() + START_S
         states: list[dict[str, Any]] = []
         while time.monotonic() < deadline_s:
@@ -73,7 +74,7 @@ class Quorum:
         raise Refused(f"the voters do not agree after {START_S:.0f} s: {states}")
 
     async def load_injected(self, outstanding: int, seconds: float) -> Outcome:
-        """Keep so many proposals under way in the leader's process."""
+        """Keep so many proposals in flight in the leader's process."""
         work = Work(
             outstanding=outstanding, seconds=seconds, server_pids=self.pids, client_pid=None
         )
@@ -82,7 +83,7 @@ class Quorum:
         return Outcome(**await asyncio.to_thread(leader.answer))
 
     async def load_stream(self, outstanding: int, seconds: float, *, gathered: int) -> Outcome:
-        """Keep so many proposals of one value under way on one stream, `gathered` to a message."""
+        """Keep so many proposals of one value in flight on one stream, `gathered` to a message."""
         work = Work(
             outstanding=outstanding,
             seconds=seconds,
@@ -107,8 +108,8 @@ class Quorum:
 
 
 class Proposals:
-    """The closed loop of proposals on one stream: a message that brings answers is followed by one
-    with as many new proposals."""
+    """The closed loop of proposals on one stream: a message with responses is followed by one with
+    as many new proposals."""
 
     def __init__(self, work: Work, *, gathered: int) -> None:
         self._work = work
@@ -126,7 +127,7 @@ class Proposals:
         self._stream = 0
 
     async def run(self, address: str) -> Outcome:
-        """Ask the voter at this address."""
+        """Run the loop with the voter at this address."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         await loop.create_connection(lambda: self._connection, host, int(port))

@@ -1,4 +1,4 @@
-"""The processes of a system under test: started, asked, killed, and the CPU time they took."""
+"""The processes of a system under test: started, called, killed, and their CPU time."""
 
 import json
 import os
@@ -20,14 +20,14 @@ PORTS = range(20_000, 32_000)
 
 
 class Refused(Exception):
-    """A member does not do what it was asked; says what it wrote about that."""
+    """A member does not do the requested work; the message has its output."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on now, each another one.
+    """Return distinct free ports of the loopback.
 
-    They lie below those that the system gives to outgoing connections, one of which might else take
-    a port before its member does.
+    They are below the range of outgoing connections, one of which could otherwise take a port
+    before its member does.
     """
     found: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
@@ -43,7 +43,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """Seconds of processor that these processes took so far, all threads, user and system."""
+    """Return the CPU seconds of these processes so far, all threads, user and system."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -52,15 +52,15 @@ def cpu_s(pids: Iterable[int]) -> float:
 
 
 class Member:
-    """A process in a folder of its own; what it says goes to a file there.
+    """A process with its own folder; its output goes to a file there.
 
-    With `talks` it takes a JSON line on its standard input and answers each with one.
+    With `talks` it reads JSON lines from its standard input and responds to each with one.
     """
 
     def __init__(
         self, command: list[str], folder: Path, *, talks: bool, ends_by_signal: bool = False
     ) -> None:
-        """`ends_by_signal`: that is how SIGTERM ends it when it has put everything in order."""
+        """`ends_by_signal`: SIGTERM ends the process itself after its clean-up."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._log = folder / "member.log"
@@ -85,12 +85,12 @@ class Member:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         return self._process.pid
 
     def tell(self, **request: Any) -> None:
-        """Give it a line of work."""
-        assert self._process.stdin is not None, "this member does not listen"
+        """Send it a line of work."""
+        assert self._process.stdin is not None, "this member has no standard input"
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
@@ -98,8 +98,8 @@ class Member:
             raise Refused(f"a member is gone: {self.complaints()}") from None
 
     def answer(self, within_s: float = ANSWER_S) -> dict[str, Any]:
-        """Wait for its next line; raises Refused when it ends or says nothing for so long."""
-        assert self._process.stdout is not None, "this member says nothing"
+        """Return its next line. Raise Refused if it exits, or prints nothing for so long."""
+        assert self._process.stdout is not None, "this member has no standard output"
         deadline_s = time.monotonic() + within_s
         while b"\n" not in self._unread:
             left_s = max(0.0, deadline_s - time.monotonic())
@@ -113,16 +113,16 @@ class Member:
         return answer
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Tell it something and wait for what it says to that."""
+        """Send it a request and return its response."""
         self.tell(**request)
         return self.answer()
 
     def stop(self) -> None:
-        """SIGTERM, without waiting."""
+        """Send SIGTERM without waiting."""
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone; one that is gone stays so."""
+        """Kill it (SIGKILL) and wait for its end. Do nothing if it has exited."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -130,15 +130,15 @@ class Member:
                 pipe.close()
 
     def is_stopped(self, within_s: float) -> bool:
-        """Wait for its end after stop(); whether that was in order."""
+        """Wait for its end after stop(); return True if it was orderly."""
         code = self._process.wait(within_s)
         return code == 0 or (code == -signal.SIGTERM and self._ends_by_signal)
 
     def complaints(self) -> str:
-        """The end of what it wrote."""
+        """Return the end of its output."""
         return self._log.read_text(errors="replace")[-2000:] or "it wrote nothing"
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command of a module of this room."""
+    """Return the command of a module of this package."""
     return [sys.executable, "-m", f"benchmarks.raft.{module}", *arguments]

@@ -1,8 +1,8 @@
-"""Three processes of PySyncObj, the Raft library of Python that most installations have.
+"""Three processes of PySyncObj, the most installed Raft library of Python.
 
 It has no remote interface for proposals: they are made in the leader's process. It never syncs a
-file. By default it sends what has gathered every 100 ms, which bounds 1,000 proposals under way to
-10,000 a second; the rows say what was set instead.
+file. By default it sends collected proposals every 100 ms, which bounds 1,000 proposals in flight
+to 10,000 per second; the rows have the setting that was used instead.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from benchmarks.raft.processes import Member, Refused, free_ports, python
 MISSING = "PySyncObj is not here: `pip install pysyncobj`"
 START_S = 120.0
 GATHERING = {"appendEntriesPeriod": 0.01}
-"""For many at once: a tenth of the default, from which on less makes it no faster."""
+"""For many at once: a tenth of the default; less makes it no faster."""
 AT_ONCE = {"appendEntriesUseBatch": False}
 """For one at a time."""
 
 
 def is_here() -> bool:
-    """Whether it is installed."""
+    """Return True if it is installed."""
     return importlib.util.find_spec("pysyncobj") is not None
 
 
 class PySyncObj:
-    """A cluster that lives as long as the block that it is entered for."""
+    """A cluster that runs within a `with` block."""
 
     def __init__(
         self, folder: Path, *, journal: bool, options: dict[str, Any], members: int = 3
     ) -> None:
-        """With `journal` each member keeps its log in a file, which it maps and never syncs."""
+        """With `journal` each member stores its log in a file, which it maps and never syncs."""
         self._folder = folder
         self._journal = journal
         self._options = options
@@ -70,11 +70,11 @@ class PySyncObj:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes."""
+        """Return the ids of its processes."""
         return tuple(member.pid for member in self._members)
 
     async def load(self, outstanding: int, seconds: float) -> Outcome:
-        """Keep so many commands under way in the leader's process."""
+        """Keep so many commands in flight in the leader's process."""
         assert self._leader is not None, "not entered"
         work = Work(
             outstanding=outstanding, seconds=seconds, server_pids=self.pids, client_pid=None
@@ -83,7 +83,7 @@ class PySyncObj:
         return Outcome(**await asyncio.to_thread(self._leader.answer))
 
     async def _find_leader(self) -> Member:
-        """The member that leads, once all have what it has."""
+        """Return the leader once all members have its entries."""
         deadline_s = time.monotonic() + START_S
         while time.monotonic() < deadline_s:
             states = [await asyncio.to_thread(each.ask, do="tell") for each in self._members]

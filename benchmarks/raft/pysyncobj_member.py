@@ -1,7 +1,7 @@
-"""One process of PySyncObj: a counter of the values that were replicated.
+"""One process of PySyncObj: a counter of the replicated values.
 
-Run by `pysyncobj_cluster`, which talks with it in lines of JSON. Everything is one thread: the
-member's own tick is called from here, so that no proposal crosses threads.
+Run by `pysyncobj_cluster`, which exchanges lines of JSON with it. It has one thread: the member's
+own tick is called here, so that no proposal crosses threads.
 
 Run: python -m benchmarks.raft.pysyncobj_member '{"me": "host:port", "others": [...], ...}'
 """
@@ -16,11 +16,11 @@ from typing import Any
 from benchmarks.raft.load import VALUES, Meter, Work
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, replicated
 
-TICK_S = 0.05  # as its own thread ticks: the longest that a tick waits for a socket
+TICK_S = 0.05  # as in its own thread: the maximum wait of a tick for a socket
 
 
 class Counter(SyncObj):  # type: ignore[misc]  # it has no types
-    """The least that can be replicated."""
+    """A minimal replicated state machine."""
 
     def __init__(self, me: str, others: list[str], configuration: Any) -> None:
         super().__init__(me, others, configuration)
@@ -28,13 +28,13 @@ class Counter(SyncObj):  # type: ignore[misc]  # it has no types
 
     @replicated  # type: ignore[untyped-decorator]
     def put(self, value: bytes) -> int:
-        """One more value."""
+        """Count one value."""
         self.count += 1
         return self.count
 
 
 def load(counter: Counter, work: Work) -> dict[str, Any]:
-    """Keep so many values under way; the outcome as a dictionary."""
+    """Keep so many values in flight; return the outcome as a dictionary."""
     meter = Meter(work)
     turn = 0
 
@@ -59,7 +59,7 @@ def load(counter: Counter, work: Work) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Tick; answer the lines that come."""
+    """Tick; respond to the lines of standard input."""
     given = json.loads(sys.argv[1])
     configuration = SyncObjConf(autoTick=False, connectionRetryTime=0.2, **given["options"])
     counter = Counter(given["me"], given["others"], configuration)

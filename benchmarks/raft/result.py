@@ -1,4 +1,4 @@
-"""What is kept of a run: rows of medians, their ratios, and the machine."""
+"""The stored result of a run: rows of medians, their ratios, and the machine."""
 
 import json
 import os
@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parent.parent / "results"
 
 
 def machine() -> dict[str, Any]:
-    """Say what this was measured on."""
+    """Return the description of the machine."""
     named = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -29,7 +29,7 @@ def machine() -> dict[str, Any]:
 
 
 def sync_ms(folder: Path, *, times: int = 100) -> float:
-    """The median of a write of one value and its fdatasync: no durable commit is faster."""
+    """Return the median of a write of one value and its fdatasync: no durable commit is faster."""
     spent = []
     descriptor = os.open(folder / "sync", os.O_RDWR | os.O_CREAT)
     try:
@@ -44,7 +44,7 @@ def sync_ms(folder: Path, *, times: int = 100) -> float:
 
 
 def row(system: str, way: str, outstanding: int, rounds: Sequence[Outcome]) -> dict[str, Any]:
-    """The medians of a row's rounds."""
+    """Return the medians of a row's rounds."""
 
     def median(values: list[float]) -> float:
         return statistics.median(values)
@@ -77,7 +77,8 @@ def comparison(
     of: str,
     goal: str,
 ) -> dict[str, Any] | None:
-    """A ratio of two rows' figures with its goal, such as ">= 1.0"; None when a row is missing."""
+    """Return a ratio of two rows' figures with its goal, such as ">= 1.0"; None if a row is
+    missing."""
     if ours is None or peer is None:
         return None
     ratio = ours[of] / peer[of]
@@ -87,6 +88,6 @@ def comparison(
 
 
 def keep(name: str, result: dict[str, Any], folder: Path = RESULTS) -> None:
-    """Store it for the page."""
+    """Store the result for the page."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")

@@ -1,7 +1,7 @@
-"""One voter of ours: a whole RaftNode on the real runtime, whose state machine counts.
+"""One voter of quorumlog: a complete RaftNode on the real runtime with a counter as state machine.
 
-It serves what voters say to each other and the stream of proposals, at one address. Run by `ours`,
-which talks with it in lines of JSON; SIGTERM stops it in order, handing its leadership over.
+It serves the calls of voters and the stream of proposals at one address. Run by `ours`, which
+exchanges lines of JSON with it; SIGTERM stops it in order, after it transfers its leadership.
 
 Run: python -m benchmarks.raft.voter '{"node_id": 1, "folder": ..., "voters": [...], ...}'
 """
@@ -28,16 +28,16 @@ CLUSTER = ClusterId("benchmark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a voter is told when it is started."""
+    """The configuration of a voter."""
 
     node_id: int
     folder: str
-    addresses: tuple[str, ...]  # of all voters, by node id from 0 on
+    addresses: tuple[str, ...]  # of all voters, by node id from 0
     timeouts: dict[str, Any]  # fields of RaftConfig
 
     @property
     def voters(self) -> VoterSet:
-        """All voters; their directory ids are made up of their node ids."""
+        """Return all voters; their directory ids follow from their node ids."""
         return VoterSet.of(
             (Voter(NodeId(number), directory_id(number)), address)
             for number, address in enumerate(self.addresses)
@@ -45,41 +45,41 @@ class Given:
 
 
 def directory_id(number: int) -> DirectoryId:
-    """The directory id of a node."""
+    """Return the directory id of a node."""
     return DirectoryId(b"benchmark-%06d" % number)
 
 
 class Counter:
-    """The least that can be replicated."""
+    """A minimal replicated state machine."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
-        """More values."""
+        """Count the values."""
         self.count += len(values)
 
     def leadership(self, leader_id: NodeId | None, epoch: int) -> None:
-        """Not its concern."""
+        """Do nothing."""
 
     def snapshot(self) -> Iterator[list[bytes]]:
-        """The count."""
+        """Return the count."""
         yield [str(self.count).encode()]
 
     def begin_restore(self) -> None:
-        """Forget."""
+        """Reset the count."""
         self.count = 0
 
     def restore(self, values: list[bytes]) -> None:
-        """Take the count."""
+        """Restore the count."""
         self.count = int(values[0])
 
     def end_restore(self, end_offset: int, epoch: int) -> None:
-        """That is all."""
+        """Do nothing more."""
 
 
 async def injected(node: RaftNode, work: Work) -> Outcome:
-    """Keep so many proposals of one value under way in this process."""
+    """Keep so many proposals of one value in flight in this process."""
     meter = Meter(work)
     over = asyncio.get_running_loop().create_future()
     turn = 0
@@ -109,7 +109,7 @@ async def injected(node: RaftNode, work: Work) -> Outcome:
 
 
 async def serve(runtime: Runtime, given: Given) -> None:
-    """Vote until SIGTERM."""
+    """Run the voter until SIGTERM."""
     await format_directory(
         runtime,
         given.folder,
@@ -142,7 +142,7 @@ async def serve(runtime: Runtime, given: Given) -> None:
 
 
 async def converse(node: RaftNode) -> None:
-    """Answer the lines that come."""
+    """Respond to the lines of standard input."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -161,7 +161,7 @@ async def converse(node: RaftNode) -> None:
 
 
 def main() -> None:
-    """Take what is given and serve."""
+    """Parse the configuration and run the voter."""
     given = json.loads(sys.argv[1])
     given["addresses"] = tuple(given["addresses"])
     real.run(lambda runtime: serve(runtime, Given(**given)), name=f"voter-{given['node_id']}")

@@ -1,13 +1,13 @@
-"""gRPC by hand: as much of HTTP/2 as one client needs that shall cost next to nothing.
+"""A minimal gRPC client: the part of HTTP/2 that a cheap client needs.
 
-A client library in Python takes a third of a millisecond a call, more than the servers under test
-do, and would be what is measured. Here a call is a few bytes put together and a few looked at. The
-same client asks all systems.
+A client library in Python takes a third of a millisecond per call, more than the servers under
+test, and would limit the results. Here a call composes a few bytes and parses a few. The same
+client is used for all systems.
 
-One connection asks one method of one server, over plain TCP. Header blocks are written with the
+One connection calls one method of one server, over plain TCP. Header blocks are written with the
 dynamic table filled by the first call (RFC 7541), so that a further call has six bytes of them;
-those that come back are not decoded: a call that ends without a message has failed, and one that
-ends with one has succeeded. Flow control is obeyed both ways (RFC 9113, 5.2 and 6.9).
+those of responses are not decoded: a call that ends without a message has failed, and one that ends
+with one has succeeded. Flow control is respected in both directions (RFC 9113, 5.2 and 6.9).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _PADDED = 8
 _WINDOW_FIRST = 65_535
 _WINDOW_MAX = (1 << 31) - 1
 _CREDIT_BYTES = 1 << 30
-"""After so many bytes received the windows, opened as far as they go at the start, are refilled."""
+"""After so many received bytes the windows, opened to the maximum at the start, are refilled."""
 _INITIAL_WINDOW_SIZE = 4
 _FRAME_MAX = 16_384
 
@@ -39,18 +39,18 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def message(payload: bytes) -> bytes:
-    """A gRPC message, not compressed."""
+    """Return a gRPC message without compression."""
     return _PREFIX.pack(0, len(payload)) + payload
 
 
 def _remembered(name: bytes, value: bytes) -> bytes:
-    """A header that the server's dynamic table is to keep; the name by its static index or text."""
+    """Return a header for the server's dynamic table; the name by its static index or text."""
     assert len(value) < 127, f"{value!r} is too long for one length byte"
     return name + bytes([len(value)]) + value
 
 
 class Connection(asyncio.Protocol):
-    """One connection that asks one method. Nothing leaves before flush()."""
+    """One connection for calls of one method. Bytes are sent by flush() only."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Connection(asyncio.Protocol):
         on_lost: Callable[[str], None],
     ) -> None:
         """`method` is "/package.Service/Name". `on_message(stream, payload)` gets each message, in
-        order for a stream; `on_end(stream, succeeded)` its end; `on_lost(why)` the connection's.
-        """
+        order for a stream; `on_end(stream, succeeded)` its end; `on_lost(reason)` the
+        connection's."""
         self._method = method
         self._on_message, self._on_end, self._on_lost = on_message, on_end, on_lost
         self._transport: asyncio.Transport | None = None
@@ -70,24 +70,24 @@ class Connection(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._waiting: deque[tuple[int, bytes, int]] = deque()  # (stream, data, flags): no window
         self._window = _WINDOW_FIRST
-        self._stream_window = _WINDOW_FIRST  # that a new stream starts with
-        self._windows: dict[int, int] = {}  # of the streams that still send, bytes
+        self._stream_window = _WINDOW_FIRST  # of a new stream
+        self._windows: dict[int, int] = {}  # of the streams with data to send, bytes
         self._unread = b""
-        self._parts: dict[int, bytearray] = {}  # by stream: a message of which more is to come
-        self._answered: set[int] = set()  # streams that a message came on
+        self._parts: dict[int, bytearray] = {}  # by stream: an incomplete message
+        self._answered: set[int] = set()  # streams with a received message
         self._uncredited = 0
         self._headers = b""
 
-    # --- asking ------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------
 
     def call(self, payload: bytes) -> int:
-        """Start a call of one message; its stream."""
+        """Start a call of one message; return its stream."""
         stream = self.open()
         self._send(stream, message(payload), _END_STREAM)
         return stream
 
     def open(self) -> int:
-        """Start a call that gets its messages by send()."""
+        """Start a call with messages by send(); return its stream."""
         stream = self._next_stream
         self._next_stream += 2
         assert stream < 1 << 31, "a connection has no more streams"
@@ -97,27 +97,27 @@ class Connection(asyncio.Protocol):
         return stream
 
     def send(self, stream: int, payload: bytes) -> None:
-        """One more message."""
+        """Send one message."""
         self._send(stream, message(payload), 0)
 
     def finish(self, stream: int) -> None:
-        """No more messages."""
+        """End the messages of a stream."""
         self._send(stream, b"", _END_STREAM)
 
     def flush(self) -> None:
-        """Hand what was asked to the kernel, in one write."""
+        """Pass all queued bytes to the kernel in one write."""
         if self._unsent and self._transport is not None:
             self._transport.write(b"".join(self._unsent))
             self._unsent.clear()
 
     def close(self) -> None:
-        """End the connection; `on_lost` is told."""
+        """Close the connection and call `on_lost`."""
         if self._transport is not None:
             self._transport.abort()
 
     def _first_headers(self) -> bytes:
-        """The block of the first call; sets that of the others, which refer to what this one
-        left in the table: the newest entry is 62 (RFC 7541, 2.3.3)."""
+        """Return the header block of the first call; set that of the others, which refer to its
+        entries in the table: the newest entry is 62 (RFC 7541, 2.3.3)."""
         self._headers = bytes([0x83, 0x86, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62])
         assert self._transport is not None, "not connected"
         host, port = self._transport.get_extra_info("peername")[:2]
@@ -156,23 +156,23 @@ class Connection(asyncio.Protocol):
             self._waiting.popleft()
             self._put(stream, data, flags)
 
-    # --- being answered ----------------------------------------------------------------------
+    # --- responses ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say hello, and that everything may be sent to us."""
-        self._transport = cast(asyncio.Transport, transport)  # which uvloop's is by shape only
+        """Send the preface, and open the windows for responses."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit it
         settings = _SETTING.pack(_INITIAL_WINDOW_SIZE, _WINDOW_MAX)
         credit = _WORD.pack(_WINDOW_MAX - _WINDOW_FIRST)
         self._unsent += [_PREFACE, _frame(_SETTINGS, 0, 0, settings), _frame(_WINDOW, 0, 0, credit)]
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The other side is gone, or we closed."""
+        """Handle the end of the connection."""
         self._transport = None
         self._on_lost(str(error) if error else "the connection was closed")
 
     def data_received(self, data: bytes) -> None:
-        """Take the whole frames; what they ask for leaves in one write."""
+        """Process complete frames; the frames in response are sent in one write."""
         data = self._unread + data if self._unread else data
         at, end = 0, len(data)
         while end - at >= _HEAD.size:
@@ -261,7 +261,7 @@ class Connection(asyncio.Protocol):
 
 
 async def ask(address: str, method: str, payload: bytes) -> bytes:
-    """Call once; raises ConnectionError when it fails."""
+    """Make one call. Raise ConnectionError if it fails."""
     answers: list[bytes] = []
     over = asyncio.get_running_loop().create_future()
 

@@ -38,7 +38,7 @@ SLICE_ROWS: Final = 250_000
 FIRST_RECORDS: Final = 10_000
 FIRST_CASES: Final = ("spark.range", "prepared Arrow batches", "quorumlog")
 CONFIGS: Final = {"flush.policy": "replicated", "retention.ms": "-1"}
-"""Of topics of quorumlog: an acknowledgement waits for replicas, as Apache Kafka's does."""
+"""Of topics of quorumlog: an acknowledgement waits for replicas, as in Apache Kafka."""
 COMMIT_TASKS: Final = 8
 COMMIT_RECORDS: Final = 1_000  # of each task
 COMMITS: Final = 30
@@ -50,7 +50,7 @@ WRITTEN: Final = ("written", "written-once-or-more", "written-by-connector")
 
 @asynccontextmanager
 async def one_broker(folder: Path) -> AsyncIterator[ours.Ours]:
-    """Start one node of quorumlog for the time of the block."""
+    """Run one node of quorumlog in a block."""
     async with ours.nodes(folder / "quorumlog", 1) as system:
         yield system
 
@@ -96,7 +96,7 @@ def fill_kafka(port: int, topic: str, records: int) -> None:
 
 
 def create(bootstrap: str, *topics: str) -> None:
-    """Create topics to write to."""
+    """Create the target topics."""
     with quorumlog.connect(bootstrap) as log:
         for topic in topics:
             log.admin.create_topic(topic, partitions=PARTITIONS, configs=CONFIGS)
@@ -105,7 +105,7 @@ def create(bootstrap: str, *topics: str) -> None:
 async def played(
     part: str, folder: Path, settings: Mapping[str, Any], *, connector: bool = False
 ) -> dict[str, Any]:
-    """Run a part in a process of its own, on the Spark of the connector if requested."""
+    """Run a part in a separate process, on the Spark of the connector if requested."""
     result = folder / "result.json"
     result.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.spark.jobs", part, json.dumps(settings)]
@@ -150,7 +150,7 @@ async def read(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 async def connector(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measure batch reads beside the Kafka connector."""
+    """Measure batch reads compared with the Kafka connector."""
     async with AsyncExitStack() as stack:
         settings, pids = await _both(stack, options, folder, records=options.records)
         found = await played(
@@ -178,7 +178,7 @@ async def sink(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 async def sink_connector(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measure batch writes beside the Kafka connector."""
+    """Measure batch writes compared with the Kafka connector."""
     async with AsyncExitStack() as stack:
         settings, pids = await _both(stack, options, folder, records=0)
         await asyncio.to_thread(create, settings["grpc"], *WRITTEN)
@@ -227,7 +227,7 @@ async def stream(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 async def first(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measure the first query of a new session; each case has processes of its own."""
+    """Measure the first query of a new session; each case has separate processes."""
     cases: dict[str, list[dict[str, float]]] = {name: [] for name in FIRST_CASES}
     async with one_broker(folder) as system:
         address = system.nodes.bootstrap
@@ -283,7 +283,7 @@ def _commits(bootstrap: str, options: argparse.Namespace) -> list[float]:
             started = time.perf_counter()
             log.commit_write(write, results)
             times.append((time.perf_counter() - started) * 1000)
-    return times[len(times) // 10 :]  # without the first ones, which warm up
+    return times[len(times) // 10 :]  # without the first ones, the warm-up
 
 
 async def _both(

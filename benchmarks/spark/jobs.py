@@ -1,4 +1,4 @@
-"""The measurements of one part, in a process with a Spark session of its own.
+"""The measurements of one part, in a process with its own Spark session.
 
 Run by `benchmarks.spark`: python -m benchmarks.spark.jobs PART SETTINGS RESULT
 SETTINGS is a JSON object; the result is written to the file RESULT.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "bench"
 SMALL_ROWS: Final = 1_000
-"""Rows of a small micro-batch, whose time is the fixed cost."""
+"""Rows of a small micro-batch, whose duration is the fixed cost."""
 SMALL_BATCHES: Final = 20
 QUIET: Final = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 
@@ -47,7 +47,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes below one."""
+    """Return the descendants of a process."""
     below = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -72,9 +72,9 @@ def spark_session(settings: Settings) -> Iterator["SparkSession"]:
 def turns(
     spark: "SparkSession", jobs: Mapping[str, Job], settings: Settings, *, rows: int
 ) -> dict[str, Any]:
-    """Run the jobs in turn, a first round without a measurement. Return medians by job: rows a
-    second, and CPU seconds a million rows of the JVM, of its Python processes and of each system
-    of `settings["pids"]`. Raises SystemExit for a wrong number of rows."""
+    """Run the jobs in turn, with a first round that does not count. Return medians by job: rows per
+    second, and CPU seconds per million rows of the JVM, of its Python processes and of each system
+    of `settings["pids"]`. Raise SystemExit for a wrong number of rows."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "a local session has a gateway"
     jvm = gateway.proc.pid
@@ -154,7 +154,7 @@ def prepared_frame(spark: "SparkSession", rows: int, schema: str = SCHEMA) -> "D
 
 
 def read(settings: Settings) -> dict[str, Any]:
-    """Measure batch reads beside the ceiling and Parquet."""
+    """Measure batch reads compared with the ceiling and Parquet."""
     rows, address, folder = settings["records"], settings["grpc"], settings["folder"]
     parquet = f"{folder}/parquet"
     only = "value binary"
@@ -172,7 +172,7 @@ def read(settings: Settings) -> dict[str, Any]:
 
 
 def connector(settings: Settings) -> dict[str, Any]:
-    """Measure batch reads beside the Kafka connector."""
+    """Measure batch reads compared with the Kafka connector."""
     rows, address = settings["records"], settings["grpc"]
     with spark_session(settings) as spark:
         jobs: dict[str, Job] = {
@@ -191,7 +191,8 @@ def connector(settings: Settings) -> dict[str, Any]:
 
 
 def sink(settings: Settings) -> dict[str, Any]:
-    """Measure batch writes beside a sink that counts and, with its jars, the Kafka connector."""
+    """Measure batch writes compared with a sink that counts and, with its jars, the Kafka
+    connector."""
     rows: int = settings["sink_records"]
     with spark_session(settings) as spark:
 
@@ -240,7 +241,7 @@ def _check_written(spark: "SparkSession", settings: Settings, rows: int) -> None
 
 
 def stream(settings: Settings) -> dict[str, Any]:
-    """Measure micro-batches of a million rows and of a thousand, beside the ceiling."""
+    """Measure micro-batches of a million rows and of a thousand, compared with the ceiling."""
     sizes = {
         "large": (settings["records"], min(1_000_000, max(settings["records"] // 4, 1))),
         "small": (SMALL_ROWS * SMALL_BATCHES, SMALL_ROWS),
@@ -311,7 +312,7 @@ def _stream_medians(large: list[dict[str, int]], small: list[dict[str, int]]) ->
 
 
 def first(settings: Settings) -> dict[str, Any]:
-    """Measure the seconds to a session, and from there to the first answer."""
+    """Measure the seconds to a session, and from there to the first result."""
     started = time.perf_counter()
     with spark_session(settings) as spark:
         ready = time.perf_counter()

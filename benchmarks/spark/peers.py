@@ -51,7 +51,7 @@ def prepared(schema: StructType, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 class PreparedReader(DataSourceReader):
-    """Yields one prepared Arrow batch again and again."""
+    """Yields one prepared Arrow batch repeatedly."""
 
     def __init__(self, rows: int, schema: StructType) -> None:
         self._rows = rows // PARTITIONS
@@ -67,7 +67,7 @@ class PreparedReader(DataSourceReader):
 
 
 class PreparedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Yields one prepared Arrow batch again and again; offsets count rows."""
+    """Yields one prepared Arrow batch repeatedly; offsets count rows."""
 
     def __init__(self, rows: int, rows_per_batch: int, schema: StructType) -> None:
         self._rows = rows
@@ -95,7 +95,7 @@ class PreparedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @dataclass(frozen=True, slots=True)
 class Counted(WriterCommitMessage):
-    """The rows of a task."""
+    """The number of rows of a task."""
 
     rows: int
 

@@ -1,1 +1,1 @@
-"""What the storage costs beside the bare system calls and beside its peers, a module a row."""
+"""The cost of the storage compared with bare system calls and other codecs, one module per row."""

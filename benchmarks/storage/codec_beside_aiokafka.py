@@ -1,11 +1,12 @@
-"""Records a second of building batches and of reading them into Arrow, beside two public codecs.
+"""Records per second of building batches and of reading them into Arrow, compared with two public
+codecs.
 
-aiokafka's C extension is the peer, kafka-python's plain Python the floor; all build and read the
-same records on one core, uncompressed and with CRC-32C, in rounds that alternate, with the garbage
-collector off; what was built is dropped at once, as a producer drops what it has sent. Ours builds
-from Arrow columns and from record objects; the others take a record a call. *Into Arrow* ends in
-the same four columns for each (key, value, offset, timestamp), *records* in objects. Medians, and
-their ratio to aiokafka's.
+The peers are aiokafka's C extension and kafka-python's plain Python; all build and read the same
+records on one core, uncompressed and with CRC-32C, in rounds that alternate, without the garbage
+collector; built batches are dropped at once, as a producer drops sent ones. quorumlog builds from
+Arrow columns and from record objects; the others take one record per call. *Into Arrow* ends in the
+same four columns for each (key, value, offset, timestamp), *records* in objects. Medians, and their
+ratio to aiokafka's.
 
 Run: python -m benchmarks.storage.codec_beside_aiokafka [--seconds 6]
 Goal: at least 5 times aiokafka, for building and for reading into Arrow.
@@ -32,14 +33,14 @@ from quorumlog.records.codec import decode_all, encode_batch, encode_batches
 from quorumlog.records.columns import RecordColumns
 from quorumlog.records.record import Record
 
-with warnings.catch_warnings():  # it reads its schemas by a function that Python 3.11 deprecates
+with warnings.catch_warnings():  # its schemas use a function that Python 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record import MemoryRecords as KafkaPythonRecords
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 GOAL = 5.0
 TOTAL_BYTES = 4 * 1024 * 1024  # of values in a round: a fetch of several partitions
-SLOW_SHARE = 8  # kafka-python gets so much less
+SLOW_SHARE = 8  # divisor of the records for kafka-python
 VALUE_SIZES = (100, 1024)
 BATCH_SIZES = (16 * 1024, 128 * 1024, 1024 * 1024)
 COLUMNS = ("key", "value", "offset", "timestamp")
@@ -50,11 +51,11 @@ Work = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Input:
-    """The same records in every shape that somebody takes."""
+    """The same records in every form that a row needs."""
 
     records: list[Record]
     columns: RecordColumns
-    batches: list[bytes]  # as they lie in a log
+    batches: list[bytes]  # as stored in a log
     groups: list[list[Record]]  # the records of each batch
 
 
@@ -97,19 +98,19 @@ def build_by(builder: Any, groups: list[list[Record]], batch_bytes: int) -> None
 
 
 def read_by(reader: Any, buffer: bytes) -> list[Any]:
-    """Read all records as a peer's objects, each batch's CRC checked, as ours does."""
+    """Read all records as a peer's objects, with a check of each batch's CRC, as in quorumlog."""
     records: list[Any] = []
     batches = reader(buffer)
     while batches.has_next():
         batch = batches.next_batch()
         if not batch.validate_crc():
-            raise SystemExit("a peer finds a CRC wrong")
+            raise SystemExit("a peer finds a wrong CRC")
         records.extend(batch)
     return records
 
 
 def arrow_by(reader: Any, buffer: bytes) -> pa.RecordBatch:
-    """Read into the same columns as `decode_arrow` gives."""
+    """Read into the same columns as `decode_arrow`."""
     records = read_by(reader, buffer)
     return pa.RecordBatch.from_arrays(
         [
@@ -127,7 +128,7 @@ def arrow_by(reader: Any, buffer: bytes) -> pa.RecordBatch:
 def peer_works(
     name: str, builder: Any, reader: Any, given: Input, batch_bytes: int
 ) -> dict[str, Work]:
-    """What a peer does, by row."""
+    """Return the work of a peer, by row."""
     buffer = b"".join(given.batches)
     return {
         f"build, {name}": lambda: build_by(builder, given.groups, batch_bytes),
@@ -137,7 +138,7 @@ def peer_works(
 
 
 def our_works(given: Input, batch_bytes: int) -> dict[str, Work]:
-    """What ours does, by row."""
+    """Return the work of quorumlog, by row."""
     buffer = b"".join(given.batches)
 
     def from_arrow() -> None:
@@ -157,12 +158,12 @@ def our_works(given: Input, batch_bytes: int) -> dict[str, Work]:
 
 
 def check_alike(given: Input) -> None:
-    """Measure nothing before all of them read the same."""
+    """Check before the measurement that all of them read the same."""
     buffer = b"".join(given.batches)
     expected = decode_arrow(buffer, columns=COLUMNS)
     for reader in (AioRecords, KafkaPythonRecords):
         if not arrow_by(reader, buffer).equals(expected):
-            raise SystemExit(f"{reader} reads other records than ours")
+            raise SystemExit(f"{reader} reads other records than quorumlog")
 
 
 def measure(value_size: int, batch_bytes: int, seconds: float) -> dict[str, dict[str, float]]:

@@ -1,13 +1,13 @@
-"""One round of compaction over a log that says every key many times.
+"""One round of compaction over a log with many records per key.
 
-The log has random 100-byte values under random keys and lies in segments of 256 MiB, in batches of
-64 KB as a busy producer sends them. The round is run in one piece, without the throttle of a node.
-The rate is of bytes read by the round's rewriting, which is the size of the log; the round reads
-it twice (once for the keys), and beside it stands a bare copy: the files read and written once more
-and synced. Memory is what the process takes more at its peak than before the round.
+The log has random 100-byte values under random keys in segments of 256 MiB, in batches of 64 KB as
+from a busy producer. The round runs without interruption and without the throttle of a node. The
+rate is that of the bytes that the rewrite reads, which is the size of the log; the round reads it
+twice (once for the keys). The comparison is a bare copy: the files read, written once and synced.
+Memory is the growth of the process's memory at its peak.
 
 Run: python -m benchmarks.storage.compaction [--records 10000000] [--keys 1000000]
-Goal: at least 50 MB/s with 10 million records over 1 million keys, within the bound of the key map
+Goal: at least 50 MB/s with 10 million records over 1 million keys, within the limit of the key map
 and a few buffers.
 """
 
@@ -45,7 +45,7 @@ VALUE_BYTES = 100
 
 
 def fill(folder: str, records: int, keys: int) -> list[SourceSegment]:
-    """Write the log; return its segments, of which none is active."""
+    """Write the log; return its segments, none of which is active."""
     draw = random.Random(1)
     log = open_log(folder, LogConfig(segment_bytes=SEGMENT_BYTES, compacted=True))
     value_type = pa.binary(VALUE_BYTES)
@@ -61,7 +61,7 @@ def fill(folder: str, records: int, keys: int) -> list[SourceSegment]:
             write = log.appender.prepare(
                 batch, leader_epoch=0, wall_ms=FIRST_MS, origin=AppendOrigin.CLIENT
             )
-            assert isinstance(write, LogWrite), "nothing is outstanding"
+            assert isinstance(write, LogWrite), "no append is pending"
             write_fully(write.file, write.position, write.buffers)
             log.appender.complete(write)
     flush = log.flusher.begin(is_last=True)
@@ -79,7 +79,7 @@ def fill(folder: str, records: int, keys: int) -> list[SourceSegment]:
 
 
 class Peak:
-    """The most memory this process had while watched, in bytes beyond what it had before."""
+    """The highest memory of this process during the measurement, in bytes above that before it."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -89,7 +89,7 @@ class Peak:
         self._watcher.start()
 
     def end(self) -> int:
-        """Stop watching; return the peak."""
+        """Stop the measurement; return the peak."""
         self._is_over.set()
         self._watcher.join()
         return self.bytes
@@ -105,7 +105,7 @@ def _resident() -> int:
 
 
 def bare_copy(segments: list[SourceSegment], folder: str) -> float:
-    """Copy the same files and sync the copies; return seconds."""
+    """Copy the same files and sync the copies; return the seconds."""
     began = perf_counter()
     for number, segment in enumerate(segments):
         with open(segment.path, "rb") as source, open(f"{folder}/copy-{number}", "wb") as copy:

@@ -1,9 +1,9 @@
-"""Durable appends beside bare fdatasync: what group commit makes of a disk's syncs.
+"""Durable appends compared with bare fdatasync: the effect of group commit.
 
-So many callers append small batches to one log with `flush.policy=fsync`, each awaits its answer
-before the next. The bare loop does what one caller costs at least: a write of the same bytes and an
-fdatasync. Group commit shares one sync between all that wait, so the rate should grow with the
-callers while the syncs a second stay those of the disk.
+So many callers append small batches to one log with `flush.policy=fsync`, each awaits its response
+before the next. The bare loop is the minimum cost of one caller: a write of the same bytes and an
+fdatasync. Group commit shares one sync between all waiting callers, so the rate should grow with
+the callers while the syncs per second stay those of the disk.
 
 Run: python -m benchmarks.storage.group_commit [--seconds 3]
 """
@@ -28,7 +28,7 @@ BATCH_BYTES = 4096
 
 
 def bare(path: str, batch: bytes, seconds: float) -> float:
-    """Write and sync, over and over; return how often a second."""
+    """Write and sync repeatedly; return the rate per second."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     count = position = 0
     began = perf_counter()
@@ -44,7 +44,7 @@ def bare(path: str, batch: bytes, seconds: float) -> float:
 async def grouped(
     runtime: Runtime, path: str, batch: bytes, *, callers: int, seconds: float
 ) -> float:
-    """Append from so many callers; return acknowledged appends a second."""
+    """Append from so many callers; return the acknowledged appends per second."""
     await DataDirectory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     done = 0
     config = LogConfig(flush_policy=FlushPolicy.FSYNC)

@@ -1,9 +1,9 @@
-"""Finding an offset in a log of many segments, in microseconds.
+"""The lookup of an offset in a log of many segments, in microseconds.
 
-The log has one small batch a segment, so that nothing but the number of segments grows. *Segment*
-is the search among the segments; *range* is `Log.read`: with it the index, the probe of a header
-and the lease on the file. Files that are open already and files that have to be opened are told
-apart, since no cap on descriptors can spare the latter.
+The log has one small batch per segment, so that only the number of segments grows. *Segment* is the
+search among the segments; *range* is `Log.read`: in addition the index, the probe of a header and
+the lease on the file. Open files and files that must be opened are separate rows, since no limit of
+descriptors can avoid the latter.
 
 Run: python -m benchmarks.storage.lookup [--segments 10000]
 Goal: under 10 microseconds with 10,000 segments.
@@ -27,7 +27,7 @@ from quorumlog.storage.append import LogWrite, write_fully
 GOAL_US = 10.0
 LOOKUPS = 20_000
 NEAR = 64
-"""Segments among which repeated lookups stay: their files are open."""
+"""The segments of repeated lookups: their files are open."""
 
 
 def filled(folder: str, segments: int) -> Log:
@@ -36,14 +36,14 @@ def filled(folder: str, segments: int) -> Log:
     log = open_log(folder, LogConfig(segment_bytes=len(batch)))
     for _ in range(segments):
         write = log.appender.prepare(batch, leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
-        assert isinstance(write, LogWrite), "nothing is outstanding"
+        assert isinstance(write, LogWrite), "no append is pending"
         write_fully(write.file, write.position, write.buffers)
         log.appender.complete(write)
     return log
 
 
 def median_us(work: Callable[[int], object], offsets: list[int]) -> float:
-    """Return the median microseconds of a call an offset."""
+    """Return the median microseconds of a call for each offset."""
     times = []
     for offset in offsets:
         start = perf_counter_ns()
@@ -53,9 +53,9 @@ def median_us(work: Callable[[int], object], offsets: list[int]) -> float:
 
 
 def read(log: Log, offset: int) -> None:
-    """Find the range of one batch, and give it back."""
+    """Read the range of one batch, and release it."""
     found = log.read(offset, max_bytes=1)
-    assert found is not None, f"nothing at {offset}"
+    assert found is not None, f"no batch at {offset}"
     found.release()
 
 

@@ -1,8 +1,8 @@
-"""Opening a data directory of many partitions after a clean stop, and one partition of it.
+"""Opening of a data directory of many partitions after a clean stop, and of one partition.
 
-The directory is filled through itself: a batch a partition, then the orderly close that leaves the
-clean marker. Measured are the opening of the directory, the first use of one partition, and the
-opening of all others, as many at once as a busy node is asked for; then a stop.
+The directory itself writes its content: one batch per partition, then a clean stop with its marker.
+The rows are the opening of the directory, the first use of one partition, and the opening of all
+others with the concurrency of a busy node; then a stop.
 
 Run: python -m benchmarks.storage.opening [--partitions 10000]
 Goal: all of 10,000 partitions opened in under 5 s.
@@ -28,7 +28,7 @@ TOPIC = TopicId(b"b" * 16)
 
 
 async def fill(runtime: Runtime, path: str, partitions: int) -> None:
-    """Make the partitions, a batch each."""
+    """Create the partitions with a batch each."""
     batch = batch_of(4096)
     await DataDirectory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     async with runtime.tasks.scope("fill") as scope:
@@ -44,7 +44,7 @@ async def fill(runtime: Runtime, path: str, partitions: int) -> None:
 
 
 async def measure(runtime: Runtime, path: str, partitions: int) -> list[dict[str, object]]:
-    """Open, use, close; return seconds by step."""
+    """Open, use, close; return the seconds by step."""
     rows: list[dict[str, object]] = []
 
     def row(what: str, began: float) -> None:

@@ -1,11 +1,11 @@
-"""Recovery after an unclean stop: it reads what lies above the recovery point, and nothing else.
+"""Recovery after an unclean stop reads only the bytes above the recovery point.
 
 A log is filled, its recovery point is set to a share of it, and it is opened as after a crash. The
-bytes that the process read are the kernel's count of them (`rchar` of /proc/self/io), so nothing of
-ours counts itself. Beside it a bare sequential read of as many bytes as lie above the point.
+bytes read are those of the kernel (`rchar` of /proc/self/io), independent of the product's code.
+The comparison is a bare sequential read of the bytes above the point.
 
 Run: python -m benchmarks.storage.recovery [--megabytes 2000]
-Goal: of 2 GB only what lies above the recovery point is read.
+Goal: of 2 GB only the bytes above the recovery point are read.
 """
 
 import argparse
@@ -27,18 +27,18 @@ from quorumlog.storage.shell import DataDirectory
 
 SEGMENT_BYTES = 256 << 20
 SHARES = (1.0, 0.99, 0.9, 0.0)
-"""Where the recovery point lies: everything was synced, ..., nothing was."""
+"""Recovery points as shares of the log, from all synced to none."""
 
 
 def bytes_read() -> int:
-    """Return what this process has read so far, by the kernel's count."""
+    """Return the bytes that this process has read so far, by the kernel's count."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("rchar")).split()[1])
 
 
 async def fill(runtime: Runtime, path: str, megabytes: int) -> tuple[int, int]:
-    """Fill a log through its directory, which stores all that belongs to it; return its end offset
-    and its bytes."""
+    """Fill a log through its directory, which stores all its files; return its end offset and its
+    bytes."""
     batch = batch_of(1_000_000)
     config = LogConfig(segment_bytes=SEGMENT_BYTES)
     await DataDirectory.format(runtime, path, cluster_id=ClusterId("bench"), node_id=NodeId(1))
@@ -55,7 +55,7 @@ async def fill(runtime: Runtime, path: str, megabytes: int) -> tuple[int, int]:
 
 
 def measure(folder: str, point: int) -> tuple[float, int]:
-    """Recover once; return seconds and bytes read."""
+    """Recover once; return the seconds and the bytes read."""
     recovery = Recovery(
         folder=folder,
         config=LogConfig(segment_bytes=SEGMENT_BYTES),
@@ -71,7 +71,7 @@ def measure(folder: str, point: int) -> tuple[float, int]:
 
 
 def bare(folder: str, size: int) -> float:
-    """Read so many bytes of the newest segments; return seconds."""
+    """Read so many bytes of the newest segments; return the seconds."""
     began = perf_counter()
     for path in sorted(Path(folder).glob("*.log"), reverse=True):
         descriptor = os.open(path, os.O_RDONLY)

@@ -1,12 +1,11 @@
-"""Appending and reading one log from end to end, beside bare pwrite and pread of the same bytes.
+"""Appends and reads of a whole log, compared with bare pwrite and pread of the same bytes.
 
-Each way writes the same number of bytes to a new file, and the bare call right behind it, so that
-both meet the same page cache and the same writeback; both are read back while they lie in the page
-cache. A ratio is of such a pair; of the ratios of all rounds the median and the best are told.
-*Validated* batches come from a client: parsed, CRC, each record walked, stamped, indexed.
-*Replicated* ones come from a leader: CRC, order, index. The log alone works on one thread; *through
-the directory* is what a node does: appends queue, the next group is checked while the lane writes
-the one before.
+Each way writes the same number of bytes to a new file, and the bare call directly after it, so that
+both have the same page cache and the same writeback; both are read while they are in the page
+cache. A ratio is of such a pair; the median and the best of the ratios are printed. *Validated*
+batches come from a client: parsed, CRC, each record checked, stamped, indexed. *Replicated* ones
+come from a leader: CRC, order, index. The log alone works on one thread; *through the directory* is
+the path of a node: appends queue, the next group is checked while the lane writes the previous one.
 
 Run: python -m benchmarks.storage.sequential [--rounds 9] [--megabytes 256] [--dir PLACE]
 Goal: at least 0.85 of the bare call, for batches of 16 KB and of 1 MiB.
@@ -39,16 +38,16 @@ READ_BYTES = 1 << 20
 
 
 def appended(log: Log, bodies: list[bytes], origin: AppendOrigin) -> None:
-    """Append one batch after the other, a write each."""
+    """Append batches in sequence, with a write each."""
     for body in bodies:
         write = log.appender.prepare(body, leader_epoch=0, wall_ms=0, origin=origin)
-        assert isinstance(write, LogWrite), "nothing is outstanding"
+        assert isinstance(write, LogWrite), "no append is pending"
         write_fully(write.file, write.position, write.buffers)
         log.appender.complete(write)
 
 
 async def queued(runtime: Runtime, folder: str, bodies: list[bytes], origin: AppendOrigin) -> float:
-    """Append through a data directory, with a bound on what queues; return seconds."""
+    """Append through a data directory with a bounded queue; return the seconds."""
     await DataDirectory.format(runtime, folder, cluster_id=ClusterId("bench"), node_id=NodeId(1))
     async with runtime.tasks.scope("bench") as scope:
         directory = await DataDirectory.open(runtime, scope, folder)
@@ -70,7 +69,7 @@ async def queued(runtime: Runtime, folder: str, bodies: list[bytes], origin: App
 
 
 def batches(batch: bytes, count: int, origin: AppendOrigin) -> list[bytes]:
-    """Return what is appended; a leader's batches carry their offsets already."""
+    """Return the batches to append; a leader's batches have their offsets."""
     if origin is not AppendOrigin.REPLICATED:
         return [batch] * count
     step = int.from_bytes(batch[23:27], "big") + 1
@@ -81,7 +80,7 @@ def batches(batch: bytes, count: int, origin: AppendOrigin) -> list[bytes]:
 
 
 def bare_write(path: str, bodies: list[bytes]) -> None:
-    """Write the same bytes with the system call alone."""
+    """Write the same bytes with the system call only."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     position = 0
     for body in bodies:
@@ -90,20 +89,20 @@ def bare_write(path: str, bodies: list[bytes]) -> None:
 
 
 def log_read(log: Log) -> int:
-    """Read a log from end to end in ranges of 1 MiB; return its bytes."""
+    """Read a log from start to end in ranges of 1 MiB; return its bytes."""
     offset, total = log.log_start_offset, 0
     while offset < log.log_end_offset:
         found = log.read(offset, max_bytes=READ_BYTES)
-        assert found is not None, f"nothing at {offset}"
+        assert found is not None, f"no batch at {offset}"
         content = found.read_cached()
-        assert content is not None, "it was just written"
+        assert content is not None, "the range was just written"
         found.release()
         total, offset = total + len(content), found.next_offset
     return total
 
 
 def bare_read(path: str) -> int:
-    """Read a file from end to end, 1 MiB a call; return its bytes."""
+    """Read a file from start to end, 1 MiB per call; return its bytes."""
     descriptor = os.open(path, os.O_RDONLY)
     position = 0
     while content := os.pread(descriptor, READ_BYTES, position):
@@ -113,14 +112,14 @@ def bare_read(path: str) -> int:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long some work takes."""
+    """Return the duration of some work."""
     began = perf_counter()
     work()
     return perf_counter() - began
 
 
 def round_of(folder: str, batch: bytes, count: int) -> Iterator[tuple[str, float, float]]:
-    """Measure every way once: (name, its MB/s, those of the bare call right behind it)."""
+    """Measure every way once: (name, its MB/s, those of the bare call directly after it)."""
     megabytes = count * len(batch) / 1e6
     path = f"{folder}/bare"
     for name, origin in (

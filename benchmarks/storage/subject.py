@@ -1,4 +1,4 @@
-"""What these benchmarks share: a log as a node opens it, batches to fill it, how a result is kept.
+"""Common parts of these benchmarks: a log as in a node, batches for it, the storage of results.
 
 Each benchmark is run as `python -m benchmarks.storage.<name>` from the top of the checkout.
 """
@@ -21,7 +21,7 @@ from quorumlog.storage.recovery import Recovery, recover
 RESULTS = Path(__file__).parent.parent / "results"
 FIRST_MS = 1_700_000_000_000
 RECORD_OVERHEAD = 9
-"""Bytes a record of 100 bytes takes besides its value."""
+"""Bytes of a record of 100 bytes besides its value."""
 
 
 def batch_of(size: int, *, value_bytes: int = 100) -> bytes:
@@ -42,7 +42,7 @@ def batch_of(size: int, *, value_bytes: int = 100) -> bytes:
 
 
 def open_log(folder: str, config: LogConfig | None = None, *, is_clean: bool = True) -> Log:
-    """Return the log of a folder, which may be missing: it is empty then."""
+    """Return the log of a folder; without the folder it is empty."""
     config = config or LogConfig()
     files = RealFiles()
     state = recover(
@@ -69,7 +69,7 @@ def open_log(folder: str, config: LogConfig | None = None, *, is_clean: bool = T
 
 
 def machine() -> dict[str, Any]:
-    """Say what this was measured on."""
+    """Return the description of the machine."""
     return {
         "machine": platform.machine(),
         "cores": os.cpu_count(),

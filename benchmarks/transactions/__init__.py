@@ -1,7 +1,8 @@
-"""Transactions beside Apache Kafka.
+"""Transactions compared with Apache Kafka.
 
 `producers` runs a transactional producer of librdkafka or of Kafka's Java client; `rates` measures
 transactions and transactional throughput with it. `wire` sends a producer's requests over one
-connection: `idle` (open transactions at rest), `fetch` (isolation levels) and `recovery` (failover
-of a transaction coordinator) use it. `systems` names the brokers, `words` the text of the page.
+connection: `idle` (idle open transactions), `fetch` (isolation levels) and `recovery` (failover of
+a transaction coordinator) use it. `systems` has the brokers under test, `words` the text of the
+page.
 """

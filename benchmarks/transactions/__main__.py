@@ -1,10 +1,10 @@
-"""Measure transactions beside Apache Kafka. All of it takes about 20 minutes.
+"""Measures transactions compared with Apache Kafka. All of it takes about 20 minutes.
 
 Run: python -m benchmarks.transactions [--only PART] [--systems NAME,...] [--ids 100000] [--kills 3]
-     [--rounds 3] [--seconds 10] [--dir FOLDER] [--quick]
+[--rounds 3] [--seconds 10] [--dir FOLDER] [--quick]
 Before it: python -m benchmarks.kafka_wire.artifacts, which fetches Apache Kafka. Each part is
-stored when it is measured; with --quick, a smoke test, or --systems (beginnings of names) nothing
-is stored.
+stored when it is measured; results with --quick, a smoke test, or --systems (beginnings of names)
+are not stored.
 """
 
 import argparse
@@ -61,7 +61,7 @@ async def _rates(
 async def at_rest(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Measure open transactions at rest."""
+    """Measure idle open transactions."""
     producers = QUICK_PRODUCERS if options.quick else PRODUCERS
     seconds = 0.3 if options.quick else IDLE_S
     measured = await idle.measure(

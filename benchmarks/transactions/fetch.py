@@ -39,7 +39,7 @@ TOPIC: Final = "levels"
 VALUE_BYTES: Final = 100
 BATCH_RECORDS: Final = 600  # about 64 KiB
 BATCHES: Final = 10  # of a transaction
-ABORTED_EACH: Final = 10  # every so many transactions one is aborted
+ABORTED_EACH: Final = 10  # one of so many transactions is aborted
 VOLUME_BYTES: Final = 128 << 20
 ANSWER_BYTES: Final = 1 << 20
 LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
@@ -51,7 +51,7 @@ Key: TypeAlias = tuple[str, str]  # system, isolation level
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """The answers of one measurement."""
+    """The responses of one measurement."""
 
     bytes: int
     seconds: float
@@ -100,7 +100,7 @@ async def measure(
 
 
 async def write(subject: Subject, volume_bytes: int) -> None:
-    """Write so many bytes of values in transactions. Raises Refused."""
+    """Write so many bytes of values in transactions. Raise Refused."""
     await asyncio.to_thread(make_topic, subject, TOPIC, partitions=1, replication=1)
     await coordinator_of(subject, TOPIC)
     values = [os.urandom(VALUE_BYTES) for _ in range(BATCH_RECORDS)]
@@ -112,11 +112,11 @@ async def write(subject: Subject, volume_bytes: int) -> None:
             for _ in range(BATCHES):
                 await produce(caller, identity, TOPIC, 0, values)
             await end(caller, identity, commit=number % ABORTED_EACH != ABORTED_EACH - 1)
-        await init_producer(caller, TOPIC)  # answered when the last transaction is complete
+        await init_producer(caller, TOPIC)  # succeeds once the last transaction is complete
 
 
 def frames(subject: Subject) -> dict[str, list[bytes]]:
-    """Return the requests that read the whole log, by isolation level. Raises Refused."""
+    """Return the requests that read the whole log, by isolation level. Raise Refused."""
     found: dict[str, list[bytes]] = {}
     with Asker(subject.system.port) as asker:
         last = asker.offset(TOPIC, 0, LATEST)
@@ -145,7 +145,7 @@ def _records(answer: Any) -> bytes:
 
 
 def replay(subject: Subject, requests: Sequence[bytes], *, seconds: float) -> Fetched:
-    """Send the requests repeatedly for so long, one after the other. Raises Refused, OSError."""
+    """Send the requests repeatedly for so long, one after the other. Raise Refused, OSError."""
     buffer = memoryview(bytearray(ANSWER_BYTES * 4))
     error_at = fetch_error_at(TOPIC)
     began_s, broker_s, total = time.perf_counter(), cpu_s(subject.system.pids), 0

@@ -1,4 +1,4 @@
-"""Producers with open transactions at rest: 1,000 of them, and the same broker without them.
+"""Producers with idle open transactions: 1,000 of them, compared with the same broker without them.
 
 One broker. Each producer adds one partition and writes one batch; then nothing is sent.
 
@@ -28,12 +28,12 @@ TOPIC: Final = "open"
 PARTITIONS: Final = 10
 CONNECTIONS: Final = 16
 VALUE: Final = bytes(100)
-SETTLE_S: Final = 5.0  # for checkpoints and flushes that the writes left
+SETTLE_S: Final = 5.0  # for the checkpoints and flushes of the writes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """A broker with open transactions at rest."""
+    """A broker with idle open transactions."""
 
     alone_share: float  # of a core, before they were opened
     share: float  # with them

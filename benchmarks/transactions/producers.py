@@ -1,4 +1,4 @@
-"""Producers in processes of their own: librdkafka and Kafka's Java client."""
+"""Producers in separate processes: librdkafka and Kafka's Java client."""
 
 import importlib.util
 import sys
@@ -78,7 +78,7 @@ class Producer:
 
     def write(self, seconds: float, *, records: int = 0, interval_ms: float = 0) -> Written:
         """Write for so long, with so many records in a transaction or a commit at an interval.
-        Raises Refused."""
+        Raise Refused."""
         broker_s = cpu_s(self._pids)
         self._member.tell(seconds=seconds, records=records, interval_ms=interval_ms)
         answer = self._member.answer(seconds + ANSWER_S)

@@ -35,7 +35,7 @@ Key: TypeAlias = tuple[str, str, str]  # system, client, kind of work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a producer does."""
+    """The work of a producer."""
 
     name: str
     is_transactional: bool
@@ -163,7 +163,7 @@ def row(key: Key, written: Sequence[Written]) -> dict[str, Any]:
 
 
 def rate_summary(measured: Measured, *, seconds: float) -> dict[str, Any]:
-    """Return rows, and ours compared with Kafka."""
+    """Return rows, and quorumlog compared with Kafka."""
     rows = {key: row(key, written) for key, written in measured.written.items()}
     compared = []
     for system, client, work in rows:

@@ -1,10 +1,10 @@
-"""A producer on librdkafka's Python package that a benchmark drives line by line.
+"""A producer on librdkafka's Python package that a benchmark controls line by line.
 
 Run: rdkafka_producer.py PORT TOPIC VALUE_BYTES TRANSACTIONAL_ID
 An empty TRANSACTIONAL_ID makes an idempotent producer without transactions. Each line of standard
 input is a JSON object: `seconds` to write, and the end of a transaction: `records` in it, or
-`interval_ms`. Each answer is a JSON object with what was written within that time. Any Python with
-confluent-kafka runs it. TransactionProducer.java does the same.
+`interval_ms`. Each response is a JSON object with the records written within that time. Any Python
+with confluent-kafka runs it. TransactionProducer.java does the same.
 """
 
 import json
@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 CALL_S = 60.0
 DISTINCT = 1_000
-LOOK_EVERY = 64  # records between two looks at the clock
+LOOK_EVERY = 64  # records between two reads of the clock
 
 
 class Writer:
@@ -92,7 +92,7 @@ class Writer:
 
 
 def main() -> None:
-    """Answer each line."""
+    """Respond to each line."""
     port, topic, size, transactional_id = sys.argv[1:]
     writer = Writer(int(port), topic, int(size), transactional_id)
     for request in sys.stdin:

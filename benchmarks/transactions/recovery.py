@@ -1,8 +1,8 @@
 """Failover of a coordinator with 100,000 transactional ids.
 
 Three brokers that are also controllers, one partition of __transaction_state. After kill -9 of the
-coordinator, one of the ids asks each remaining broker for its producer id every 10 ms, until one
-answers. That coordinator has then read the whole partition.
+coordinator, one of the ids requests its producer id from each remaining broker every 10 ms, until
+one responds. That coordinator has then loaded the whole partition.
 
 Run: python -m benchmarks.transactions --only recovery [--ids 100000] [--kills 3]
 Goal: under 5 s.
@@ -29,7 +29,7 @@ from benchmarks.transactions.wire import INIT_PRODUCER_ID, calling, coordinator_
 
 BROKERS: Final = 3
 CONNECTIONS: Final = 64
-ANSWER_S: Final = 1.0  # a later answer counts as none
+ANSWER_S: Final = 1.0  # a later response is ignored
 START_S: Final = 300.0
 PAUSE_S: Final = 0.2
 GOAL_S: Final = 5.0
@@ -118,7 +118,7 @@ async def is_served(address: str, name: str) -> bool:
 
 
 def wait_in_sync(ports: Sequence[int]) -> None:
-    """Return when all replicas of the state topic are in sync. Raises Refused, OSError."""
+    """Wait until all replicas of the state topic are in sync. Raise Refused, OSError."""
     deadline_s = time.monotonic() + START_S
     while True:
         try:
@@ -132,7 +132,7 @@ def wait_in_sync(ports: Sequence[int]) -> None:
 
 
 def summary(measured: Measured, *, ids: int) -> dict[str, Any]:
-    """Return a row for each system; the goal is for ours."""
+    """Return a row for each system; the goal applies to quorumlog."""
     rows = []
     for system, spent_s in measured.spent_s.items():
         median_s = middle(spent_s)

@@ -27,7 +27,7 @@ KAFKA: Final = Kind(
 
 
 def kinds() -> tuple[list[Kind], list[str]]:
-    """Return the systems that can be started here, ours first, and a line for each missing one."""
+    """Return the systems that can run here, quorumlog first, and a line for each missing one."""
     if apache_kafka.is_here():
         return [OURS, KAFKA], []
     return [OURS], [apache_kafka.MISSING]

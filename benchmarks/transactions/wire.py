@@ -37,7 +37,7 @@ class Identity:
 
 
 async def init_producer(caller: Caller, transactional_id: str) -> Identity:
-    """Return the identity of a transactional id; repeat retriable errors. Raises Refused."""
+    """Return the identity of a transactional id; repeat retriable errors. Raise Refused."""
     answer = await retried(
         caller,
         INIT_PRODUCER_ID,
@@ -57,7 +57,7 @@ async def init_producer(caller: Caller, transactional_id: str) -> Identity:
 async def add_partitions(
     caller: Caller, identity: Identity, topic: str, partitions: Sequence[int]
 ) -> None:
-    """Add partitions of a topic to the transaction. Raises Refused."""
+    """Add partitions of a topic to the transaction. Raise Refused."""
     deadline_s = time.monotonic() + READY_S
     while True:
         answer = await caller.ask(
@@ -81,7 +81,7 @@ async def add_partitions(
 async def produce(
     caller: Caller, identity: Identity, topic: str, partition: int, values: Sequence[bytes]
 ) -> None:
-    """Write one transactional batch. Raises Refused."""
+    """Write one transactional batch. Raise Refused."""
     sequence = identity.sequences.get(partition, 0)
     now_ms = time.time_ns() // 1_000_000
     batch = encode_batch(
@@ -105,7 +105,7 @@ async def produce(
 
 
 async def end(caller: Caller, identity: Identity, *, commit: bool) -> None:
-    """Commit or abort the transaction. Raises Refused."""
+    """Commit or abort the transaction. Raise Refused."""
     await retried(
         caller,
         END_TXN,
@@ -117,7 +117,7 @@ async def end(caller: Caller, identity: Identity, *, commit: bool) -> None:
 
 
 async def retried(caller: Caller, kind: tuple[int, int], **fields: Any) -> Any:
-    """Return the answer without an error; repeat retriable errors. Raises Refused."""
+    """Return the response without an error; repeat retriable errors. Raise Refused."""
     deadline_s = time.monotonic() + READY_S
     while True:
         answer = await caller.ask(kind, **fields)
@@ -135,7 +135,7 @@ def _check(codes: set[int], what: str, deadline_s: float) -> None:
 
 @asynccontextmanager
 async def calling(port: int) -> AsyncIterator[Caller]:
-    """Connect to a broker for as long as the block."""
+    """Connect to a broker during the block."""
     caller = await Caller.open(port)
     try:
         yield caller
@@ -144,7 +144,7 @@ async def calling(port: int) -> AsyncIterator[Caller]:
 
 
 async def coordinator_of(subject: Subject, transactional_id: str) -> tuple[int, int]:
-    """Return the id and the port of the coordinator's broker. Raises Refused."""
+    """Return the id and the port of the coordinator's broker. Raise Refused."""
     return await asyncio.to_thread(
         coordinator, subject.system.port, transactional_id, key_type=TRANSACTION
     )

@@ -89,7 +89,9 @@ def test_writers_and_readers_of_a_deleted_topic_get_an_error() -> None:
         ]
         stage.until(lambda: len(notes.seen) > 20, "some are written and read")
         asked(stage, lambda admin: admin.delete_topic("t"))
-        stage.until(lambda: all(task.done() for task in tasks), "both have ended", virtual_ms=15_000)
+        stage.until(
+            lambda: all(task.done() for task in tasks), "both have ended", virtual_ms=15_000
+        )
         assert isinstance(notes.refused[0], GONE)
         assert "create it" in notes.refused[0].message or "look" in notes.refused[0].message
         assert isinstance(notes.ended, GONE)
