@@ -1,7 +1,7 @@
 // Apache Kafka's Java client with the arguments of rdkafka_client.py:
 // java -cp JARS JavaClient.java produce|consume PORT TOPIC PARTITIONS VALUE_BYTES RECORDS HELD CODEC
-// It prints one JSON line. The clocks begin after an eighth as many records, when the machine has
-// compiled the code of the client.
+// It prints one JSON line. The clocks begin after an eighth as many records, when the virtual
+// machine has compiled the code of the client.
 
 import java.io.IOException;
 import java.io.PrintStream;

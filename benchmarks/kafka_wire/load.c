@@ -1,26 +1,26 @@
-/* A load generator that costs less than a broker: it replays encoded requests, and reads of an answer
- * only its size, correlation id and error codes.
+/* A load generator that costs less than a broker: it replays encoded requests, and reads
+ * only the size, correlation id and error codes of a response.
  *
- * One thread over epoll. Produce requests lie in a file in memory and leave by sendfile, without a
- * copy on this side; of a fetch answer the first bytes are read and the rest is discarded in the
- * kernel (MSG_TRUNC). What stays is what any client on this machine costs.
+ * One thread over epoll. Produce requests are in a file in memory and are sent by sendfile, without a
+ * copy on this side; of a fetch response the first bytes are read and the kernel discards the rest
+ * (MSG_TRUNC). The remaining cost is that of any client on this machine.
  *
  * Standard input has one instruction a line (numbers in bytes, ns, or records):
- *   frames PATH                       the file of encoded requests, sizes in front
+ *   frames PATH                       the file of encoded requests, each after its size
  *   phases WARM_NS MEASURE_NS DRAIN_NS CAP_BYTES   the cap ends the measured phase early,
  *                                     an eighth of it the warm one; 0: none
- *   pid PID                           a process whose processor time is taken, any number
+ *   pid PID                           a process to measure the CPU time of, repeatable
  *   start NS                          between requests of the whole schedule; 0: closed loops
- *   tls PORT TLS_PORT                 connect to the second port, with TLS, where the first is named
+ *   tls PORT TLS_PORT                 connect to the second port, with TLS, in place of the first
  *   produce PORT AT SIZE COUNT BATCHES_BYTES WINDOW ERROR_AT
  *   fetch PORT AT SIZE ERROR_AT RECORDS_AT OFFSET_AT RECORDS BATCH_BYTES WANT FIRST END
  *   tail PORT AT SIZE ERROR_AT RECORDS_AT OFFSET_AT RECORDS BATCH_BYTES PRODUCER
  * and prints one JSON object. Positions count from the correlation id of an answer, or from the
- * size of a request. A closed loop keeps WINDOW requests under way on its connection, or one fetch,
+ * size of a request. A closed loop keeps WINDOW requests in flight on its connection, or one fetch,
  * which continues where the answer ended and restarts at the end; an open one sends by the clock,
- * without waiting for answers, and counts latency from when a request was due.
+ * without waiting for answers, and counts latency from the due time of a request.
  *
- * With -DTLS (OpenSSL) connections use TLS 1.3 without looking at the broker's certificate. Frames
+ * With -DTLS (OpenSSL) connections use TLS 1.3 without verification of the broker's certificate. Frames
  * are then encrypted from memory, and answers are decrypted and dropped.
  */
 #define _GNU_SOURCE
@@ -311,7 +311,7 @@ static void answered(struct connection *c, const char *body, int64_t now) {
     c->next_offset = c->seen * c->records;
 }
 
-/* So that it is not woken for every piece of a large answer. */
+/* Prevents a wakeup for every part of a large response. */
 static void wake_at(struct connection *c, int size) {
 #ifdef TLS
     size = 1; /* a record may be complete within fewer bytes */

@@ -1,4 +1,4 @@
-// Apache Kafka's Java producer, driven line by line as rdkafka_producer.py is.
+// Apache Kafka's Java producer, controlled line by line like rdkafka_producer.py.
 // Run from source: java -cp JARS TransactionProducer.java PORT TOPIC VALUE_BYTES TRANSACTIONAL_ID
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -92,7 +92,7 @@ public class TransactionProducer {
 
   public static void main(String[] arguments) throws Exception {
     PrintStream answers = System.out;
-    System.setOut(System.err); // for whatever logs
+    System.setOut(System.err); // for logs
     TransactionProducer writer =
         new TransactionProducer(
             arguments[0], arguments[1], Integer.parseInt(arguments[2]), arguments[3]);

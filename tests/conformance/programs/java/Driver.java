@@ -1,5 +1,5 @@
-// Does with Kafka's own Java client what tests/conformance asks: a line of JSON in, a line of JSON
-// out, in order. Bytes travel as base64. Run from source: java -cp JARS Driver.java
+// Executes the commands of tests/conformance with Kafka's Java client: a line of JSON in, a line of
+// JSON out, in order. Bytes are encoded as base64. Run from source: java -cp JARS Driver.java
 
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
@@ -60,7 +60,7 @@ public class Driver {
 
   public static void main(String[] arguments) throws Exception {
     PrintStream answers = System.out;
-    System.setOut(System.err); // for whoever logs
+    System.setOut(System.err); // for logs
     var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line; (line = lines.readLine()) != null; ) {
       answers.println(JSON.writeValueAsString(answer(JSON.readTree(line))));
@@ -191,7 +191,7 @@ public class Driver {
       settings.put("linger.ms", asked.get("linger_ms").asInt());
       settings.put("request.timeout.ms", 10_000);
       settings.put("delivery.timeout.ms", (int) WITHIN_MS);
-      settings.put("max.request.size", 8_000_000); // the broker is to refuse, not the client
+      settings.put("max.request.size", 8_000_000); // the broker must reject it, not the client
       return settings;
     }
 
@@ -319,7 +319,7 @@ public class Driver {
           break;
         case "end":
           consumer.seekToEnd(List.of(partition));
-          consumer.position(partition); // looked up now, not with the first poll
+          consumer.position(partition); // looked up now, not by the first poll
           break;
         default:
           consumer.seek(partition, to.asLong());
@@ -373,7 +373,7 @@ public class Driver {
       String protocol = asked.get("protocol").asText();
       settings.put("group.id", asked.get("group").asText());
       settings.put("group.protocol", protocol);
-      if (protocol.equals("classic")) { // else brokers say how often
+      if (protocol.equals("classic")) { // otherwise brokers set the interval
         settings.put("heartbeat.interval.ms", asked.get("heartbeat_ms").asInt());
       }
       settings.put("enable.auto.commit", false);

@@ -1,6 +1,6 @@
-// Does with KafkaJS what tests/conformance asks: a line of JSON in, a line of JSON out, in order.
-// Bytes travel as base64. A consumer of KafkaJS's is always in a group; so records are read by the
-// parts of it that its consumer fetches with.
+// Executes the commands of tests/conformance with KafkaJS: a line of JSON in, a line of JSON out, in
+// order. Bytes are encoded as base64. A consumer of KafkaJS is always in a group; so records are read
+// with the internal parts of its consumer that fetch.
 'use strict'
 
 const readline = require('node:readline')
@@ -27,7 +27,7 @@ const TOPIC = 2 // the type of resource
 const OFFSET_OUT_OF_RANGE = 1
 const TIMES = { beginning: '-2', end: '-1' }
 
-const open = new Map() // what was opened and not closed, by its number
+const open = new Map() // open clients by number
 let lastNumber = 0
 let kafka
 
@@ -60,7 +60,7 @@ async function sendRecords(sender, { topic, records }, options) {
     ...(record.timestamp_ms === null ? {} : { timestamp: String(record.timestamp_ms) }),
   }))
   const told = await sender.send({ topic, messages, timeout: 10000, ...options })
-  if (records.some(record => record.partition === null)) return [] // it tells of parts alone
+  if (records.some(record => record.partition === null)) return [] // KafkaJS reports positions by partition only
   const bases = new Map(told.map(part => [part.partition, Number(part.baseOffset ?? -1)]))
   return records.map(({ partition }) => {
     const offset = bases.get(partition) ?? -1
@@ -364,7 +364,7 @@ const COMMANDS = {
       .then(() => null),
   async 'admin.delete_records'({ number, topic, before }) {
     const { admin } = open.get(number)
-    await admin.fetchTopicOffsets(topic) // or it does not know the topic
+    await admin.fetchTopicOffsets(topic) // so that its metadata has the topic
     const partitions = before.map(([partition, offset]) => ({ partition, offset: String(offset) }))
     await admin.deleteTopicRecords({ topic, partitions })
   },
@@ -391,7 +391,7 @@ const COMMANDS = {
   },
 }
 
-// The error of a broker stands below those of retries and of several at once.
+// The error of a broker is nested in errors of retries and of several requests.
 function brokersError(error) {
   for (let one = error; one; one = one.cause ?? one.errors?.[0] ?? one.partitions?.[0]?.error) {
     if (typeof one.code === 'number') return one
