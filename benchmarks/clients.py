@@ -494,8 +494,8 @@ def one_round(size: int, records: int, *, profile: bool) -> list[Row]:
             for face in ("aio", "blocking"):
                 task = Task(face, ours, our_pid, bare, bare_pid, size, records, profile)
                 command = [sys.executable, __file__, "--task", json.dumps(asdict(task))]
-                told = subprocess.check_output(command, timeout=WAIT_S)
-                rows += [Row(**row) for row in json.loads(told)]
+                output = subprocess.check_output(command, timeout=WAIT_S)
+                rows += [Row(**row) for row in json.loads(output)]
     return rows
 
 

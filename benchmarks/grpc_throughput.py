@@ -120,8 +120,8 @@ class BareMethods:
             await context.write(self._stored(number, 1).SerializeToString())
 
     async def call(self, request: bytes, context: Any) -> bytes:
-        """Return the response to a fetch request, whose offset is a number of batches, from the
-        file."""
+        """Return the response to a fetch request from the file; its offset is a number of
+        batches."""
         part = log_pb2.FetchRequest.FromString(request).partitions[0]
         return self._stored(part.offset, part.max_bytes // SIZE).SerializeToString()
 

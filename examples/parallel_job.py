@@ -1,4 +1,4 @@
-"""A parallel job whose records become visible together, and once: staged commits.
+"""A parallel job with records that become visible together, and once: staged commits.
 
     python examples/parallel_job.py totals --number 17 --fail-first
 

@@ -63,7 +63,7 @@ async def leader(nodes: Nodes, log: AsyncLog) -> Target:
     """Return a broker that leads a partition."""
     partition = random.choice((await log.admin.describe_topic(TOPIC)).partitions)
     if partition.leader is None:
-        raise Refused("nobody leads the partition before the kill")
+        raise Refused("no broker leads the partition before the kill")
     return Target(node=partition.leader, partition=partition.partition)
 
 

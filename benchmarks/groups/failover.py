@@ -1,4 +1,4 @@
-"""The time without commits of a group whose coordinator is killed (kill -9), repeatedly.
+"""The time without commits of a group after a kill (kill -9) of its coordinator, repeatedly.
 
 Three brokers that are also controllers, and a group of one classic member. The group's coordinator
 is killed; from then on the member's commit goes to each remaining broker every 10 ms, on new

@@ -110,7 +110,7 @@ async def copied(source: Nodes, target: Nodes, way: str, topic: str, count: int)
     )
     if done.returncode:
         raise Refused(f"{way} does not copy: {done.stdout[-500:]}{done.stderr[-2000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
     nodes_cpu_s = cpu_s(pids) - before_s
     async with quorumlog.aio.connect(target.bootstrap) as log:
         found = sum((await log.list_offsets(topic)).values())
@@ -118,7 +118,7 @@ async def copied(source: Nodes, target: Nodes, way: str, topic: str, count: int)
     if found != count:
         raise Refused(f"{way} copied {found} of {count} records")
     return Copy(
-        records=count, seconds=told["seconds"], cpu_s=told["cpu_s"], nodes_cpu_s=nodes_cpu_s
+        records=count, seconds=result["seconds"], cpu_s=result["cpu_s"], nodes_cpu_s=nodes_cpu_s
     )
 
 

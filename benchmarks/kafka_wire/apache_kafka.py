@@ -68,7 +68,7 @@ class Place:
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
         return ["java", *flags, "-cp", f"{kafka_jars()}/*", logging, *arguments]
 
-    def configure(self, everybody: list["Place"], settings: Mapping[str, Any]) -> Path:
+    def configure(self, places: list["Place"], settings: Mapping[str, Any]) -> Path:
         """Write its files; return the one with the settings."""
         rows = {
             "node.id": str(self.number),
@@ -76,11 +76,11 @@ class Place:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://{self.controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": ",".join(each.controller for each in everybody),
+            "controller.quorum.bootstrap.servers": ",".join(each.controller for each in places),
             "log.dirs": str(self.folder / "data"),
             "log.segment.delete.delay.ms": "1000",
         }
-        if len(everybody) == 1:
+        if len(places) == 1:
             rows |= {
                 "offsets.topic.replication.factor": "1",
                 "transaction.state.log.replication.factor": "1",
@@ -110,15 +110,13 @@ class Place:
             "ssl.enabled.protocols": "TLSv1.3",
         }
 
-    def format(
-        self, cluster_id: str, everybody: list["Place"], settings: Mapping[str, Any]
-    ) -> None:
+    def format(self, cluster_id: str, places: list["Place"], settings: Mapping[str, Any]) -> None:
         """Format its directory."""
-        path = self.configure(everybody, settings)
-        if len(everybody) == 1:
+        path = self.configure(places, settings)
+        if len(places) == 1:
             voters = ["--standalone"]
         else:
-            named = (f"{p.number}@{p.controller}:{p.directory_id}" for p in everybody)
+            named = (f"{p.number}@{p.controller}:{p.directory_id}" for p in places)
             voters = ["--initial-controllers", ",".join(named)]
         command = self.java("kafka.tools.StorageTool", "format", *voters)
         command += ["--cluster-id", cluster_id, "--config", str(path)]

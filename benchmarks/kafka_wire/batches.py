@@ -91,7 +91,7 @@ def produce_error_at(topic: str) -> int:
 
 
 def fetch_error_at(topic: str) -> int:
-    """Return the position for a fetch, whose response begins with throttle time, error and
+    """Return the position in a fetch response, which begins with throttle time, error and
     session."""
     return produce_error_at(topic) + 4 + 2 + 4
 

@@ -223,7 +223,7 @@ class Side:
         return self.subject.name in PAIRED
 
     def take(self, size: int, codec: str, records: Mapping[str, int]) -> dict[str, Ran]:
-        """Produce to a new topic and consume it. Raises Refused."""
+        """Produce to a new topic and consume it. Raise Refused."""
         dirty_pages.settle()
         topic = f"clients-{next(self.numbers):06}"
         if self.makes_topic:
@@ -351,7 +351,7 @@ class Row:
 
 
 def run(client: Client, work: Work, pids: Sequence[int]) -> Ran:
-    """Run a client to its end; raises Refused."""
+    """Run a client to its end. Raise Refused."""
     written, broker_s, began_s = dirty_pages.written_bytes(), cpu_s(pids), time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:

@@ -20,8 +20,8 @@
  * which continues where the answer ended and restarts at the end; an open one sends by the clock,
  * without waiting for answers, and counts latency from the due time of a request.
  *
- * With -DTLS (OpenSSL) connections use TLS 1.3 without verification of the broker's certificate. Frames
- * are then encrypted from memory, and answers are decrypted and dropped.
+ * With -DTLS (OpenSSL) connections use TLS 1.3 without verification of the broker's certificate.
+ * Frames are then encrypted from memory, and answers are decrypted and dropped.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -116,7 +116,7 @@ class Client:
         return message
 
     async def log_in(self) -> None:
-        """Log in as the user. Raises Refused."""
+        """Log in as the user. Raise Refused."""
         await self.frame(_handshake())
         nonce = secrets.token_hex(16)
         bare = f"n={USER},r={nonce}"
@@ -225,7 +225,7 @@ class Clients:
         )
 
     async def storm(self, clients: int) -> Turn:
-        """Connect all clients at once, and keep each until all were served. Raises Refused if one
+        """Connect all clients at once, and keep each until all were served. Raise Refused if one
         was not."""
         opened: list[Client] = []
         reconnects = 0

@@ -105,7 +105,7 @@ class Side:
         return self.name in PAIRED
 
     def load(self, direction: str, *, size: int, seconds: float) -> Load:
-        """Move so many bytes, or for so long if that is less. Raises Refused."""
+        """Move so many bytes, or for so long if that is less. Raise Refused."""
         if direction == FETCH:
             if self.fetched is None:
                 self.fetched = self._filled()

@@ -156,9 +156,9 @@ async def started(
     await DataDirectory.format(runtime, folder, cluster_id=CLUSTER, node_id=CONTROLLER)
     async with _running(runtime, folder, clock) as empty:  # creates the folder of the log
         voters = empty.voters
-    # Who only listens is not told dead by a closed door.
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        address = f"127.0.0.1:{door.getsockname()[1]}"
+    # Connections to a bound listener wait; without it they would fail at once.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         values = values_of(shape, address)
         _write_snapshot(Path(folder) / "__cluster_metadata-0", values, voters)
         gc.collect()
@@ -199,7 +199,7 @@ async def _running(runtime: Runtime, folder: str, clock: Clock) -> AsyncIterator
         publishing = scope.spawn(publisher.run(), name="publisher")
         await node.start()
         deciding = scope.spawn(controller.run(), name="controller")
-        while not controller.is_active:  # noqa: ASYNC110 (nobody tells)
+        while not controller.is_active:  # noqa: ASYNC110 (no event signals it)
             await asyncio.sleep(0.001)
         load_s, load_stall_s = clock() - begun, stalls.longest_s
         stalls.reset()

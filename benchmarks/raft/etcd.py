@@ -119,12 +119,12 @@ class Etcd:
 
     def _member(self, number: int) -> Member:
         client, peer = f"http://{self.addresses[number]}", self._peers[number]
-        everybody = ",".join(f"m{other}={url}" for other, url in enumerate(self._peers))
+        initial = ",".join(f"m{other}={url}" for other, url in enumerate(self._peers))
         folder = self._folder / f"m{number}"
         command = [self._etcd, "--name", f"m{number}", "--data-dir", str(folder / "data")]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--listen-client-urls", client, "--advertise-client-urls", client]
-        command += ["--initial-cluster", everybody, "--log-level", "error"]
+        command += ["--initial-cluster", initial, "--log-level", "error"]
         return Member(command, folder, talks=False, ends_by_signal=True)
 
 

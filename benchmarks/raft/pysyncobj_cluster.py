@@ -36,7 +36,8 @@ class PySyncObj:
     def __init__(
         self, folder: Path, *, journal: bool, options: dict[str, Any], members: int = 3
     ) -> None:
-        """With `journal` each member stores its log in a file, which it maps and never syncs."""
+        """The members store their logs in files with `journal`; PySyncObj maps them and never
+        syncs."""
         self._folder = folder
         self._journal = journal
         self._options = options

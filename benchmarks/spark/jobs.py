@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "bench"
 SMALL_ROWS: Final = 1_000
-"""Rows of a small micro-batch, whose duration is the fixed cost."""
+"""Rows of a small micro-batch; its duration is the fixed cost."""
 SMALL_BATCHES: Final = 20
 QUIET: Final = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 

@@ -33,7 +33,7 @@ SANDBOX_MARK: Final = "QUORUMLOG_CHAOS_SANDBOX"
 """Set in a process with its own namespaces, which end with the process."""
 
 RELAY: Final = "relay"  # the hub's TUN device
-RELAY_TABLE: Final = "77"  # the routing table whose only route is this device
+RELAY_TABLE: Final = "77"  # the routing table with this device as its only route
 
 Cut = tuple[int, int]  # (source, target): packets from source to target are dropped
 

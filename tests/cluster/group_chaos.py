@@ -211,7 +211,7 @@ class GroupChaos:
                 except ValueError:
                     continue  # truncated by the kill
                 rows.append((row.pop("at"), path.stem, row))
-        rows += [(at, stem, {"do": "dies"}) for at, stem in self._deaths]
+        rows += [(at, stem, {"do": "killed"}) for at, stem in self._deaths]
         rows.sort(key=lambda row: row[0])
         clock = [0]
         history = GroupHistory(now_ns=lambda: clock[0])
@@ -239,7 +239,7 @@ def _replay(
     what = row.pop("do")
     if "places" in row:
         row["places"] = [(topic, index) for topic, index in row["places"]]
-    if what == "dies":
+    if what == "killed":
         life.ends()
     elif life.is_over:
         pass  # between the record of its kill and its end

@@ -102,8 +102,8 @@ class Cluster:
         with quorumlog.connect(",".join(self.controllers())) as log:
             while True:
                 found = log.admin.describe_quorum()
-                heard = {each.id for each in found.observers}
-                if found.leader == found.answered_by and heard.issuperset(observed):
+                observers = {each.id for each in found.observers}
+                if found.leader == found.answered_by and observers.issuperset(observed):
                     return found
                 assert time.monotonic() < end, found
                 time.sleep(LOOK_S)

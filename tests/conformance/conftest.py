@@ -110,10 +110,10 @@ def topic(request: pytest.FixtureRequest, cluster: Cluster) -> Callable[..., str
 def tally(request: pytest.FixtureRequest) -> Callable[[Tally], None]:
     """Return a function that stores the results of foreign tests, to be counted."""
 
-    def tell(counts: Tally) -> None:
+    def store(counts: Tally) -> None:
         request.node.stash[TALLY] = counts
 
-    return tell
+    return store
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -159,7 +159,7 @@ def test_many_records_keep_their_order_in_each_partition(client: Driver, topic: 
 
 
 def test_a_producer_creates_its_topic(client: Driver, cluster: Cluster) -> None:
-    """With the default of `auto.create.topics.enable`."""
+    """Uses the default of `auto.create.topics.enable`."""
     if not isinstance(cluster, ThreeNodes):
         pytest.skip("excluded: the setting is off")
     name = f"made.by.writing.{client.name}"

@@ -171,7 +171,7 @@ class Player:
             case "toml":
                 check_config(block.text)
             case other:
-                raise Differs(f"nobody knows how to run {other or 'a block without a language'!r}")
+                raise Differs(f"no rule to run {other or 'a block without a language'!r}")
 
     def close(self) -> None:
         """Stop everything; streams first process all available data."""

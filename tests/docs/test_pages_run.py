@@ -119,7 +119,7 @@ def play(tmp_path: Path) -> Written:
         ("```python\n1 / 0\n```\n", "ZeroDivisionError"),
         ("```sh\nmake nothing-of-the-kind\n```\n", "no such target"),
         ("```toml\nnode.idd = 1\n```\n", "node.id"),
-        ("```\nwhat is this\n```\n", "nobody knows how to run"),
+        ("```\nwhat is this\n```\n", "no rule to run"),
     ],
 )
 def test_the_player_reports_a_page_that_differs(play: Written, text: str, message: str) -> None:

@@ -37,7 +37,7 @@ _CHOICE: Final = struct.Struct(">H")  # before a body: the index in OFFERED
 
 
 def frames(content: bytes) -> object:
-    """Split bytes into pieces whose sizes are in the bytes themselves."""
+    """Split bytes into pieces by the sizes in the bytes themselves."""
     reader = RequestFrameReader(ReadBuffers(), lambda key: 1 << 20)
     found = []
     while content:
@@ -68,7 +68,7 @@ def header(content: bytes) -> object:
 
 def headers() -> list[bytes]:
     return [
-        request_of(3, 9, b"body", correlation_id=7, client_id="somebody"),
+        request_of(3, 9, b"body", correlation_id=7, client_id="client"),
         struct.pack(">hhih", 3, 9, 1, -1) + b"\x02\x01\x02ab\x07\x00",
     ]
 

@@ -42,7 +42,7 @@ def test_a_node_survives_requests_that_are_almost_valid(
             server = kafka.node.parts.kafka
             assert server is not None
             async with asyncio.timeout(60):
-                while server.connection_count > 1:  # noqa: ASYNC110 (nobody tells)
+                while server.connection_count > 1:  # noqa: ASYNC110 (no event signals it)
                     await asyncio.sleep(0.1)
             assert server.memory.taken == 0
 

@@ -89,7 +89,7 @@ class Kafka:
         users: Mapping[str, str] | None = None,
     ) -> None:
         """`settings` follow the common ones. With `certificates` it also has a SASL_SSL listener
-        for `users` with passwords, who need ACLs."""
+        for `users` with passwords; these users need ACLs."""
         folder.mkdir(parents=True)
         self.address, self.secure_address, controller = (_free_address() for _ in range(3))
         self.data = folder / "data"

@@ -309,7 +309,7 @@ def test_kafka_continues_in_its_folder_after_our_appends(
 
 
 def test_a_node_serves_a_partition_of_kafka(lives: dict[str, Life], tmp_path: Path) -> None:
-    """As documented in docs/kafka_folders.md: a topic with the name, its id in the folder, then the
+    """The steps of docs/kafka_folders.md: a topic with the name, its id in the folder, then the
     files."""
     topic, kept = "plain", lives["clean"].written.kept("plain-2")
     with NodeProcess(tmp_path / "node") as node:

@@ -452,7 +452,7 @@ class Quorum:
 
 
 def quorum_with_leader(*node_ids: int, observers: Iterable[int] = (), **options: Any) -> Quorum:
-    """Return a quorum that node 1 leads and whose members, observers too, have its whole log."""
+    """Return a quorum with leader 1; all members, observers too, have its whole log."""
     quorum = Quorum(node_ids or (1, 2, 3), **options)
     quorum.elect(1)
     for node_id in observers:

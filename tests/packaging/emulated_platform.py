@@ -30,7 +30,7 @@ flock = fcntl.flock  # stored before the module is removed
 
 
 class Absent:
-    """An absent attribute, for classes whose attributes cannot be deleted."""
+    """An absent attribute, for classes with attributes that cannot be deleted."""
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
         raise AttributeError("no such call on this system")

@@ -13,7 +13,7 @@ PATCHES = dict(open_patches([]))
 
 @pytest.mark.parametrize("name", PATCHES)
 def test_patch_of_the_exam_applies(name: str) -> None:
-    """If its context has changed, correct the context and keep the bug."""
+    """Correct the context of a patch if it has changed, and keep the bug."""
     check = ["git", "apply", "--check", "-C1", "--recount"]
     applied = subprocess.run(check, cwd=ROOT, input=PATCHES[name], capture_output=True, text=True)
     assert not applied.returncode, applied.stderr

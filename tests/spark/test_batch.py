@@ -240,7 +240,7 @@ def test_assignment_and_pattern_select_partitions(
 def test_a_dataframe_is_planned_once_and_a_new_load_sees_more(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
-    """As for all Python sources in Spark: the first action determines "latest"."""
+    """The first action determines "latest", as for all Python sources in Spark."""
     name = topic()
     fill(log, name, range(10))
     frame = load(name)

@@ -1,4 +1,4 @@
-"""A streaming query whose session is killed at a step of its micro-batches, and restarted."""
+"""A streaming query and kills of its session at each step of its micro-batches, with restarts."""
 
 import json
 import subprocess

@@ -118,7 +118,7 @@ def _finding(module: Module, line: int, text: str) -> str:
 
 
 def docstrings_opening_with_a_clause() -> list[str]:
-    """Docstrings whose first line starts with a subordinate clause."""
+    """Docstrings with a subordinate clause at the start of their first line."""
     return [
         _finding(module, node.lineno, str(node.value))
         for module in modules()
@@ -282,7 +282,7 @@ def _is_pass_through(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def pass_throughs() -> list[str]:
-    """Public methods whose body only calls the like-named method of an owned object."""
+    """Public methods that only call the like-named method of an owned object."""
     return [
         f"{module.path}:{method.lineno} {node.name}.{method.name}"
         for module in product()

@@ -266,7 +266,7 @@ def test_every_module_is_used() -> None:
 
 
 def test_the_files_that_are_tested_first_exist() -> None:
-    """For `LONGEST_FILES` of tests/conftest.py: a renamed file would run last."""
+    """A renamed file in `LONGEST_FILES` of tests/conftest.py would run last."""
     (assigned,) = (
         node.value
         for node in parse(ROOT / "tests/conftest.py").body

@@ -301,7 +301,7 @@ class ClassicGroups(RuleBasedStateMachine):
     )
     def sends_wrong_ids(self, data: st.DataObject, by: int, kind: str) -> None:
         """A request has the ids of another member, or another generation."""
-        ids = [m.member_id for m in self.machine.describe().members] or ["nobody"]
+        ids = [m.member_id for m in self.machine.describe().members] or ["unknown"]
         member_id = data.draw(st.sampled_from([*ids, *self.names, ""]))
         instance_id = data.draw(st.sampled_from([None, None, "s0", "s1", "never"]))
         generation = self.machine.describe().generation + by
@@ -326,8 +326,8 @@ class ClassicGroups(RuleBasedStateMachine):
             leaver = Leaver(member_id=member_id, instance_id=instance_id)
             self.ask(LeaveGroup(group="g", leavers=(leaver,)))
         elif kind == "join":
-            liar = Program(99, instance_id, OFFERS[by % len(OFFERS)], member_id=member_id)
-            self.join(liar, bool(by % 2), True)
+            stranger = Program(99, instance_id, OFFERS[by % len(OFFERS)], member_id=member_id)
+            self.join(stranger, bool(by % 2), True)
         else:
             self.commit(member_id, instance_id, generation)
 

@@ -49,7 +49,7 @@ PLACES: Final = tuple((topic, partition) for topic in TOPICS for partition in ra
 
 
 def offsets_at(mask: int, first: int) -> list[tuple[str, int, int]]:
-    """Return an offset for each place whose bit is set."""
+    """Return an offset for each place with a set bit."""
     return [(*place, first + each) for each, place in enumerate(PLACES) if mask >> each & 1]
 
 

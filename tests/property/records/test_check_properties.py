@@ -113,7 +113,7 @@ def test_one_call_accepts_what_the_rules_accept(
 @given(batches(), st.data())
 @settings(max_examples=300)
 def test_each_field_of_the_header_counts_as_in_the_rules(batch: bytes, data: st.DataObject) -> None:
-    """For every bit of the header, one at a time, with a valid CRC."""
+    """Every bit of the header changes, one at a time, with a valid CRC."""
     bit = data.draw(st.integers(0, 61 * 8 - 1))
     wrong = bytearray(batch)
     wrong[bit // 8] ^= 1 << bit % 8

@@ -43,7 +43,7 @@ def body_of(records: Sequence[Record]) -> Body:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """Return what a call gives or raises, comparably."""
+    """Return the result or the exception of a call in a comparable form."""
     try:
         result = call()
     except Malformed as error:
