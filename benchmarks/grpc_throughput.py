@@ -7,9 +7,9 @@ topic has `flush.policy=replicated` and full validation of received batches.
 Each row is compared with a bare server that moves the same bytes to or from the page cache, in as
 many messages or calls, without checks:
 
-- produce: a stream whose server writes each batch to one file, and responds to none;
-- subscribe: a stream whose server reads each batch from that file;
-- fetch: one call for each response, as many in flight, whose server reads the response from that
+- produce: a stream to a server that writes each batch to one file without a response;
+- subscribe: a stream from a server that reads each batch from that file;
+- fetch: one call for each response, as many in flight, to a server that reads it from that
   file; two batches per response (the default of quorumlog's consumer), and one.
 
 "bare stream in" and "out" use no file: the stream alone.

@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("src/", "spark/")
 SIMULATION = "tests/simulation/"
+TESTS = ("tests/*.py", "benchmarks/*.py", ":!tests/simulation")
 SMALL_MODULE_LINES = 120
 PUBLIC_METHODS_MAX = 15
 
@@ -84,57 +85,103 @@ def product() -> list[Module]:
     return [module for module in modules() if module.path.startswith(PRODUCT)]
 
 
+@dataclass(frozen=True)
+class TestTexts:
+    """Findings in the tests and benchmarks; their trees are dropped, since a million nodes would
+    slow down the garbage collector."""
+
+    clauses: list[str]
+    docstrings: list[str]
+    comments: list[str]
+
+
+@cache
+def test_texts() -> TestTexts:
+    """Return the findings in `tests`, without the simulation, and in `benchmarks`."""
+    found = TestTexts([], [], [])
+    for path in tracked(*TESTS):
+        text = (ROOT / path).read_text()
+        module = Module(path, text, ast.parse(text, filename=path))
+        found.clauses.extend(_clauses(module))
+        found.docstrings.extend(_listed_docstrings(module))
+        found.comments.extend(_listed_comments(module))
+    return found
+
+
 def has_listed_word(text: str) -> bool:
     """Return True if the text contains a word of `vocabulary.toml`."""
     return LISTED.search(ALLOWED.sub(" ", text)) is not None
 
 
+def bodies(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
+    """Yield each node with a body, and its body, without a visit of expressions."""
+    for field in ("body", "orelse", "finalbody"):
+        body = getattr(node, field, None)
+        if isinstance(body, list):
+            yield node, body
+            for statement in body:
+                yield from bodies(statement)
+    for field in ("handlers", "cases"):
+        for part in getattr(node, field, ()):
+            yield from bodies(part)
+
+
 def docstring_nodes(module: Module) -> Iterator[ast.Constant]:
     """Yield the docstrings of the module, its classes and its functions."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body
-        else:
-            continue
-        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            constant = body[0].value
-            if isinstance(constant.value, str):
-                yield constant
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node, body in bodies(module.tree):
+        if isinstance(node, documented):
+            yield from _strings(body[:1])
 
 
 def field_docstring_nodes(module: Module) -> Iterator[ast.Constant]:
-    """Yield every string that stands alone as a statement, such as a field's docstring."""
-    for node in ast.walk(module.tree):
+    """Yield every string that is a statement, such as a field's docstring."""
+    for _, body in bodies(module.tree):
+        yield from _strings(body)
+
+
+def _strings(statements: list[ast.stmt]) -> Iterator[ast.Constant]:
+    for statement in statements:
         if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
+            isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Constant)
+            and isinstance(statement.value.value, str)
         ):
-            yield node.value
+            yield statement.value
 
 
 def _finding(module: Module, line: int, text: str) -> str:
     return f"{module.path}:{line} {' '.join(text.split())[:160]}"
 
 
+def _clauses(module: Module) -> Iterator[str]:
+    for node in docstring_nodes(module):
+        if CLAUSE.match(str(node.value).strip()):
+            yield _finding(module, node.lineno, str(node.value))
+
+
+def _listed_docstrings(module: Module) -> Iterator[str]:
+    for node in field_docstring_nodes(module):
+        if has_listed_word(str(node.value)):
+            yield _finding(module, node.lineno, str(node.value))
+
+
+def _listed_comments(module: Module) -> Iterator[str]:
+    if not any("#" in line and has_listed_word(line) for line in module.text.splitlines()):
+        return
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type == tokenize.COMMENT and has_listed_word(token.string):
+            yield _finding(module, token.start[0], token.string)
+
+
 def docstrings_opening_with_a_clause() -> list[str]:
     """Docstrings with a subordinate clause at the start of their first line."""
-    return [
-        _finding(module, node.lineno, str(node.value))
-        for module in modules()
-        for node in docstring_nodes(module)
-        if CLAUSE.match(str(node.value).strip())
-    ]
+    return [finding for module in modules() for finding in _clauses(module)]
 
 
 def docstrings_with_listed_words() -> list[str]:
     """Docstrings, of fields too, with a word of the vocabulary list."""
-    return [
-        _finding(module, node.lineno, str(node.value))
-        for module in modules()
-        for node in field_docstring_nodes(module)
-        if has_listed_word(str(node.value))
-    ]
+    return [finding for module in modules() for finding in _listed_docstrings(module)]
 
 
 def strings_with_listed_words() -> list[str]:
@@ -170,12 +217,22 @@ def strings_with_listed_words() -> list[str]:
 
 def comments_with_listed_words() -> list[str]:
     """Comments with a word of the vocabulary list, one finding for each line."""
-    return [
-        _finding(module, token.start[0], token.string)
-        for module in modules()
-        for token in tokenize.generate_tokens(io.StringIO(module.text).readline)
-        if token.type == tokenize.COMMENT and has_listed_word(token.string)
-    ]
+    return [finding for module in modules() for finding in _listed_comments(module)]
+
+
+def test_docstrings_opening_with_a_clause() -> list[str]:
+    """Docstrings of tests and benchmarks with a subordinate clause at the start."""
+    return test_texts().clauses
+
+
+def test_docstrings_with_listed_words() -> list[str]:
+    """Docstrings of tests and benchmarks, of fields too, with a word of the vocabulary list."""
+    return test_texts().docstrings
+
+
+def test_comments_with_listed_words() -> list[str]:
+    """Comments of tests and benchmarks with a word of the vocabulary list."""
+    return test_texts().comments
 
 
 def pages_with_listed_words() -> list[str]:
@@ -339,6 +396,9 @@ SMELLS: dict[str, Callable[[], list[str]]] = {
         docstrings_with_listed_words,
         strings_with_listed_words,
         comments_with_listed_words,
+        test_docstrings_opening_with_a_clause,
+        test_docstrings_with_listed_words,
+        test_comments_with_listed_words,
         pages_with_listed_words,
         repeated_class_names,
         stems_in_ing,

@@ -1,5 +1,6 @@
 """The counts of `make smells` stay within their bounds, and commit subjects keep their form."""
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -48,6 +49,24 @@ def test_a_clause_is_distinguished_from_a_sentence(docstring: str, found: bool) 
 )
 def test_listed_words_are_found_apart_from_the_allowed_ones(text: str, found: bool) -> None:
     assert smells.has_listed_word(text) is found
+
+
+def test_smells_of_tests_cover_tests_and_benchmarks() -> None:
+    folders = {"/".join(path.split("/")[:-1]) for path in smells.tracked(*smells.TESTS)}
+    assert {"tests", "tests/tidy", "benchmarks"} <= folders
+    assert not {"src", "tests/simulation", "tests/simulation/checkers"} & folders
+
+
+def test_docstrings_in_nested_bodies_are_found() -> None:
+    text = 'if x:\n    class C:\n        "Class."\n        field = 1\n        "Field."\n'
+    text += (
+        'else:\n    try:\n        pass\n    except E:\n        def f():\n            "Function."\n'
+    )
+    module = smells.Module("m.py", text, ast.parse(text))
+    found = [node.value for node in smells.docstring_nodes(module)]
+    assert sorted(map(str, found)) == ["Class.", "Function."]
+    fields = [node.value for node in smells.field_docstring_nodes(module)]
+    assert sorted(map(str, fields)) == ["Class.", "Field.", "Function."]
 
 
 def test_commit_subjects_keep_their_form() -> None:
