@@ -1,6 +1,6 @@
 """Changes of a table in processes that kill themselves at one of their file operations.
 
-python -m tests.unit.spark.killed_tables TEMPLATE FOLDER append|compact|delta|iceberg
+    python -m tests.unit.spark.killed_tables TEMPLATE FOLDER append|compact|delta|iceberg
 
 For each operation, a process changes a copy of TEMPLATE named FOLDER/work and ends by SIGKILL just
 before that operation. The copy is then renamed to FOLDER/NUMBER. The last copy has the complete
