@@ -61,7 +61,7 @@ def test_connections_of_strangers_do_not_keep_out_others(own_console: Console, k
 
 
 def receive_until(connection: socket.socket, text: bytes) -> bytes:
-    """Return what a connection receives up to a text; b"" if it ends before."""
+    """Return the received bytes of a connection up to a text; b"" if it ends before."""
     found = b""
     while text not in found:
         part = connection.recv(65_536)
@@ -85,7 +85,7 @@ def test_connection_without_a_request_of_a_session_ends(own_console: Console) ->
 
 
 def receive_all(connection: socket.socket) -> bytes:
-    """Return what a connection receives until its end; raise TimeoutError without one."""
+    """Return the received bytes of a connection until its end; raise TimeoutError without one."""
     found = bytearray()
     with suppress(ConnectionResetError):
         while part := connection.recv(65_536):

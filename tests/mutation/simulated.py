@@ -100,7 +100,7 @@ class Result:
 
 
 def in_child(work: Callable[[], dict[str, Any]], cpu_s_max: float) -> dict[str, Any] | None:
-    """Return what a function returns in a forked process; None if that took too long or ended in
+    """Return the result of a function in a forked process; None if that took too long or ended in
     another way."""
     reading, writing = os.pipe()
     child = os.fork()
