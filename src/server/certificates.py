@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..errors import InvalidConfig
-from ..runtime.private_files import replace_file
+from ..runtime.private_files import FOLDER_MODE, check_private, replace_file
 
 AUTHORITY_DAYS: Final = 3_650
 CERTIFICATE_DAYS: Final = 397
@@ -71,8 +71,13 @@ class CertificatePaths:
 
 def create_authority(folder: Path, *, name: str, days: int = AUTHORITY_DAYS) -> CertificatePaths:
     """Create an authority, in ca.pem and ca.key of a folder. Raises InvalidConfig if it has one
-    already."""
+    already, DirectoryUnusable if other users can write to the folder."""
     paths = CertificatePaths.of(folder, _AUTHORITY)
+    try:
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidConfig(f"{folder}: cannot be created: {error.strerror}") from error
+    _check_owner(folder)
     if paths.certificate.exists() or paths.key.exists():
         raise InvalidConfig(
             f"{folder}: has an authority already; use it, change it with `quorumlog tls rotate`,"
@@ -140,7 +145,7 @@ def issue(
 
     `name` is the common name, `hosts` are DNS names and IP addresses of a server. Raises
     InvalidConfig without an authority, for an invalid name or host, and for existing files unless
-    `replace`.
+    `replace`; DirectoryUnusable if other users can write to the folder.
     """
     is_reserved = file_name in (_AUTHORITY, _NEXT)
     if is_reserved or not file_name or os.sep in file_name or file_name.startswith("."):
@@ -170,8 +175,9 @@ def issue(
 
 
 def renew(folder: Path, file_name: str, *, days: int = CERTIFICATE_DAYS) -> CertificatePaths:
-    """Issue a certificate again, with a new key, for the same name, hosts and URIs. Raises
-    InvalidConfig as `issue`."""
+    """Issue a certificate again, with a new key, for the same name, hosts and URIs. Raises the
+    errors of `issue`."""
+    _check_owner(folder)
     path = CertificatePaths.of(folder, file_name).certificate
     facts = inspect(path)[0]
     common = [
@@ -232,6 +238,7 @@ def _load(path: Path) -> list[x509.Certificate]:
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """Return the authority that signs, of those in ca.pem, and its key."""
+    _check_owner(folder)
     paths = CertificatePaths.of(folder, _AUTHORITY)
     if not paths.certificate.exists():
         raise InvalidConfig(f"{folder}: no authority; run `quorumlog tls init-ca {folder}` first")
@@ -261,7 +268,17 @@ def _new_authority(
     return [builder.sign(key, hashes.SHA256())], key
 
 
+def _check_owner(folder: Path) -> None:
+    """Raise DirectoryUnusable if other users can write to a folder, its certificates or the keys of
+    its authority: another user could have the key of the authority."""
+    keys = [folder / f"{_AUTHORITY}.key", folder / _NEXT_KEY]
+    for each in (folder, *keys, *sorted(folder.glob("*.pem"))):
+        with suppress(FileNotFoundError):
+            check_private(str(each))
+
+
 def _check_has_begun(folder: Path) -> None:
+    _check_owner(folder)
     path = CertificatePaths.of(folder, _AUTHORITY).certificate
     if len(_load(path)) < 2:
         raise InvalidConfig(
@@ -353,7 +370,6 @@ def _write_pair(
         serialization.NoEncryption(),
     )
     try:
-        paths.key.parent.mkdir(parents=True, exist_ok=True)
         replace_file(paths.key, encoded, KEY_MODE)
         written = [each.public_bytes(serialization.Encoding.PEM) for each in certificates]
         replace_file(paths.certificate, b"".join(written), mode=0o644)

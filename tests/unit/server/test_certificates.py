@@ -1,11 +1,12 @@
 """The certificate authority of a folder, and its replacement."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from quorumlog.errors import InvalidConfig
+from quorumlog.errors import DirectoryUnusable, InvalidConfig
 from quorumlog.server.certificates import (
     CertificateFacts,
     create_authority,
@@ -19,6 +20,16 @@ from quorumlog.server.certificates import (
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
 URI = "quorumlog://cluster/node/1?roles=broker"
+FOREIGN_USER = 65_534
+
+STEPS: dict[str, Callable[[Path], object]] = {
+    "init-ca": lambda folder: create_authority(folder, name="authority"),
+    "issue": lambda folder: issue(folder, "bob", name="bob"),
+    "renew": lambda folder: renew(folder, "alice"),
+    "trust-both": trust_both,
+    "renew-all": renew_all,
+    "trust-new": trust_new,
+}
 
 
 def facts(folder: Path, name: str) -> CertificateFacts:
@@ -87,3 +98,46 @@ def test_key_of_another_authority_is_refused_with_the_remedy(folder: Path, tmp_p
     (folder / "ca.pem").write_bytes(other.certificate.read_bytes())
     with pytest.raises(InvalidConfig, match=r"not the key of .*ca\.pem; put the ca\.key"):
         renew(folder, "node-1")
+
+
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+@pytest.mark.parametrize("name", STEPS)
+def test_authority_in_a_folder_that_others_can_write_is_refused(
+    name: str, mode: int, folder: Path
+) -> None:
+    """Another user can have put an authority with a known key there."""
+    if name == "init-ca":
+        (folder / "ca.pem").unlink()
+        (folder / "ca.key").unlink()
+    elif name in ("renew-all", "trust-new"):
+        trust_both(folder)
+    if name == "trust-new":
+        renew_all(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    folder.chmod(0o700 | mode)
+    with pytest.raises(DirectoryUnusable, match=rf"{folder}: other users .*chmod -R go-w {folder}"):
+        STEPS[name](folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    folder.chmod(0o700)
+    STEPS[name](folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("place", [".", "ca.pem", "ca.key", "ca-next.key", "alice.pem"])
+def test_authority_of_another_user_is_refused(place: str, folder: Path) -> None:
+    trust_both(folder)
+    os.chown(folder / place, FOREIGN_USER, -1)
+    with pytest.raises(DirectoryUnusable, match="it belongs to user"):
+        renew_all(folder)
+    assert (folder / "ca-next.key").exists()
+    os.chown(folder / place, 0, -1)
+    renew_all(folder)
+
+
+def test_folder_of_a_new_authority_is_private_for_any_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        create_authority(tmp_path / "new", name="authority")
+    finally:
+        os.umask(before)
+    issue(tmp_path / "new", "alice", name="alice")
