@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +25,8 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..runtime import Runtime
+from ..runtime.private_files import replace_file
+from ..runtime.system import sync_names
 from ..runtime.tls import secret_of
 
 if TYPE_CHECKING:
@@ -38,7 +41,10 @@ REQUEST_TIMEOUT: Final = timedelta(minutes=5)  # of one object
 REASON_MAX: Final = 500  # characters of the library's messages
 LANE: Final = "read"  # four threads
 
-_PARTIAL: Final = re.compile(r"#[0-9]+\Z")
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+
+_PARTIAL: Final = re.compile(r"#[0-9]+\Z|\A\..*\.new\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +79,11 @@ class ObjectStore:
         """Store an object; replace one of the same path."""
         obstore = _library()
         with self._errors(path):
-            await obstore.put_async(self._store, path, content, use_multipart=False)
             if self._folder:
-                await self._runtime.tasks.offload(LANE, lambda: _sync(self._folder, path))
+                put = partial(_put_file, self._folder, path, content)
+                await self._runtime.tasks.offload(LANE, put)
+            else:
+                await obstore.put_async(self._store, path, content, use_multipart=False)
 
     async def get(self, path: str, *, size_max: int) -> bytes | None:
         """Return an object's content, None if there is none. Raises BackupDamaged if it is larger
@@ -130,7 +138,7 @@ class ObjectStore:
         """Make the deletion of objects durable."""
         for folder in {os.path.dirname(os.path.join(self._folder, path)) for path in paths}:
             with suppress(FileNotFoundError):
-                _sync_path(folder)
+                sync_names(folder)
 
     async def delete_partial(self, prefix: str) -> None:
         """Delete the files of puts that a killed process left in a directory. No put may run."""
@@ -175,7 +183,7 @@ def open_store(
     folder = os.path.abspath(unquote(parts.path) if parts.scheme else url)
     try:
         if creates:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
         elif not os.path.isdir(folder):
             raise BackupNotFound(f"{folder}: there is no such directory; give the store of --to")
         return ObjectStore(runtime, obstore.store.LocalStore(folder), folder, folder)
@@ -228,25 +236,22 @@ def _library() -> Any:
     return obstore
 
 
-def _sync(folder: str, path: str) -> None:
-    """Sync a file, and the names of its folders up to the store's."""
-    whole = os.path.join(folder, path)
-    _sync_path(whole)
-    while len(whole) > len(folder):
-        whole = os.path.dirname(whole)
-        _sync_path(whole)
-
-
-def _sync_path(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _put_file(folder: str, path: str, content: bytes) -> None:
+    """Replace a file, which only its owner can read, and sync it with the names of its folders up
+    to the store's."""
+    names = path.split("/")
+    parents = [os.path.join(folder, *names[:depth]) for depth in range(len(names))]
+    for parent in parents[1:]:
+        with suppress(FileExistsError):
+            os.mkdir(parent, FOLDER_MODE)
+    replace_file(Path(folder, path), content, FILE_MODE)
+    for parent in reversed(parents):
+        sync_names(parent)
 
 
 def _delete_partial(folder: str) -> None:
-    """Delete the files that obstore writes before it renames them: their names end in "#NUMBER"."""
+    """Delete the files that a put renames at its end: ".NAME.new", in earlier versions
+    "NAME#NUMBER"."""
     for parent, _, names in os.walk(folder):
         for name in names:
             if _PARTIAL.search(name):

@@ -60,11 +60,15 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        temporary.replace(path)
+    except OSError:  # such as a full disk
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _foreign(path: str, owner: int) -> DirectoryUnusable:

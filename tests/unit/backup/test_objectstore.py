@@ -1,0 +1,59 @@
+"""A store in a directory: modes of its files, interrupted puts, links and special files."""
+
+import os
+import stat
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from quorumlog.backup.objectstore import ObjectStore, open_store
+from quorumlog.runtime import Runtime
+from quorumlog.runtime.real import run
+
+pytest.importorskip("obstore")
+
+T = TypeVar("T")
+OBJECT = "data/00000000000000000000000000000001/0/object"
+
+
+def on_store(folder: Path, work: Callable[[ObjectStore], Coroutine[Any, Any, T]]) -> T:
+    """Run work on the store of a folder, which is created."""
+
+    async def main(runtime: Runtime) -> T:
+        return await work(open_store(runtime, str(folder), creates=True))
+
+    return run(main, name="store")
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """The mode of each file and folder below a folder."""
+    return {
+        str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode)
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("umask", [0, 0o022])
+def test_files_and_folders_are_private_in_any_folder(umask: int, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    before = os.umask(umask)
+    try:
+        on_store(tmp_path, lambda store: store.put(OBJECT, b"first"))
+        on_store(tmp_path, lambda store: store.put(OBJECT, b"second"))
+    finally:
+        os.umask(before)
+    found = modes(tmp_path)
+    assert found.pop(OBJECT) == 0o600
+    assert found == dict.fromkeys((str(each) for each in list(Path(OBJECT).parents)[:-1]), 0o700)
+    assert (tmp_path / OBJECT).read_bytes() == b"second"
+
+
+def test_partial_files_of_this_and_earlier_versions_are_deleted(tmp_path: Path) -> None:
+    on_store(tmp_path, lambda store: store.put(OBJECT, b"content"))
+    whole = tmp_path / OBJECT
+    for name in (".object.new", "object#1"):
+        whole.with_name(name).write_bytes(b"part")
+    on_store(tmp_path, lambda store: store.delete_partial("data"))
+    assert list(whole.parent.iterdir()) == [whole]
