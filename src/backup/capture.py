@@ -222,14 +222,7 @@ class Capture:
         except SecurityDisabled:  # no broker decides by ACLs
             acls = []
         quotas = await self._admin.describe_quotas()
-        keys = None
-        if self._options.passphrase:
-            found = await self._admin.describe_scram_keys()
-            keys = await self._runtime.tasks.offload(
-                "cpu",
-                lambda: seal_keys(found, self._options.passphrase, backup=self.report.backup),
-            )
-        return BackupAccess(
+        access = BackupAccess(
             users=users,
             acls=[
                 BackupAcl(
@@ -244,8 +237,15 @@ class Capture:
                 for each in acls
             ],
             quotas=[BackupQuotas(dict(each.entity), dict(each.quotas)) for each in quotas],
-            keys=keys,
         )
+        passphrase, backup = self._options.passphrase, self.report.backup
+        if not passphrase:
+            return access
+        found = await self._admin.describe_scram_keys()
+        keys = await self._runtime.tasks.offload(
+            "cpu", lambda: seal_keys(found, passphrase, backup=backup, access=access)
+        )
+        return msgspec.structs.replace(access, keys=keys)
 
     async def _groups(self, topics: Sequence[Topic]) -> list[BackupGroup]:
         """Return the committed offsets in these topics."""

@@ -31,6 +31,7 @@ PARTITIONS_MAX: Final = 100_000  # of a topic
 NAME_MAX: Final = 249  # of a topic
 TEXT_MAX: Final = 32_768  # of names, notes and values
 PROBLEMS_MAX: Final = 1_000
+SEAL_VERSION: Final = 2  # of the keys of a new backup
 
 TOPIC_PATTERN: Final = r"^(?!__)(?!\.{1,2}\Z)[a-zA-Z0-9._-]+\Z"  # not of an internal one
 _ID: Final = r"[0-9]{8}T[0-9]{9}Z-[0-9a-f]{8}"  # the time comes first, in ms
@@ -121,6 +122,7 @@ class SealedKeys(Struct, frozen=True, forbid_unknown_fields=True):
     salt: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
     nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{24}\Z")]
     content: Annotated[str, Meta(max_length=32 << 20, pattern=r"^[0-9a-f]*\Z")]
+    version: Literal[1, 2] = 1  # 2: users, ACLs and quotas are authenticated, too
 
 
 class BackupAccess(Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,6 +132,11 @@ class BackupAccess(Struct, frozen=True, forbid_unknown_fields=True):
     acls: list[BackupAcl]
     quotas: list[BackupQuotas]
     keys: SealedKeys | None = None  # of the users' passwords
+
+    @property
+    def is_authenticated(self) -> bool:
+        """True if the passphrase of the keys authenticates users, ACLs and quotas."""
+        return self.keys is not None and self.keys.version == SEAL_VERSION
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):

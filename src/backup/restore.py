@@ -265,17 +265,25 @@ class Restore:
 
     async def _keys(self) -> list[UserKeys]:
         """Return the salted keys of the backup's users. Raises InvalidConfig without a passphrase
-        for keys, BackupDamaged for a wrong one."""
+        for keys, and for a passphrase without keys; BackupDamaged for a wrong one, and for changed
+        users, ACLs or quotas."""
         access, options = self._manifest.access, self._options
-        if not options.has_access or access is None or access.keys is None:
+        if not options.has_access or access is None:
             return []
-        sealed = access.keys
+        if access.keys is None:
+            if options.passphrase:  # an attacker could have removed the keys
+                raise InvalidConfig(
+                    f"backup {self._manifest.backup} has no encrypted passwords, with which its"
+                    " users, ACLs and quotas could be authenticated; omit --passphrase to see and"
+                    " confirm them"
+                )
+            return []
         if not options.passphrase:
             raise InvalidConfig(
                 f"backup {self._manifest.backup} has encrypted passwords; give their --passphrase"
             )
         return await self._runtime.tasks.offload(
-            "cpu", lambda: open_keys(sealed, options.passphrase, backup=self._manifest.backup)
+            "cpu", lambda: open_keys(access, options.passphrase, backup=self._manifest.backup)
         )
 
     async def _restore_access(self, access: BackupAccess, keys: Sequence[UserKeys]) -> None:

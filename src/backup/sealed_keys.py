@@ -1,7 +1,8 @@
 """Salted keys of users' passwords in a backup, encrypted with a passphrase.
 
 The key of AES-256-GCM comes from scrypt (RFC 7914) with constant parameters: a manifest cannot make
-a restore spend more. The backup id is authenticated, too.
+a restore spend more. The backup id, users, ACLs and quotas are authenticated, too; in seals of
+version 1, by earlier releases, the id alone. A seal does not open under another version.
 """
 
 import os
@@ -13,7 +14,7 @@ from msgspec import Meta, Struct
 
 from ..clients.admin.security import UserKeys
 from ..errors import BackupDamaged, InvalidConfig
-from .manifest import Name, SealedKeys
+from .manifest import SEAL_VERSION, BackupAccess, Name, SealedKeys
 
 SCRYPT_N: Final = 2**15  # with R, 32 MiB and about 0.1 s
 SCRYPT_R: Final = 8
@@ -40,8 +41,11 @@ def check_passphrase(passphrase: str) -> None:
         )
 
 
-def seal_keys(found: Sequence[UserKeys], passphrase: str, *, backup: str) -> SealedKeys:
-    """Encrypt salted keys; takes about 0.1 s. Raises InvalidConfig for a short passphrase."""
+def seal_keys(
+    found: Sequence[UserKeys], passphrase: str, *, backup: str, access: BackupAccess
+) -> SealedKeys:
+    """Encrypt salted keys, and authenticate the rest of `access`; takes about 0.1 s. Raises
+    InvalidConfig for a short passphrase."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     check_passphrase(passphrase)
@@ -59,24 +63,29 @@ def seal_keys(found: Sequence[UserKeys], passphrase: str, *, backup: str) -> Sea
             for each in found
         ]
     )
-    sealed = AESGCM(_key(passphrase, salt)).encrypt(nonce, content, backup.encode())
-    return SealedKeys(salt.hex(), nonce.hex(), sealed.hex())
+    covered = _covered(SEAL_VERSION, backup, access)
+    sealed = AESGCM(_key(passphrase, salt)).encrypt(nonce, content, covered)
+    return SealedKeys(salt.hex(), nonce.hex(), sealed.hex(), SEAL_VERSION)
 
 
-def open_keys(sealed: SealedKeys, passphrase: str, *, backup: str) -> list[UserKeys]:
-    """Decrypt salted keys; takes about 0.1 s. Raises BackupDamaged for another passphrase."""
+def open_keys(access: BackupAccess, passphrase: str, *, backup: str) -> list[UserKeys]:
+    """Decrypt the salted keys of `access`, which has some; takes about 0.1 s. Raises BackupDamaged
+    for another passphrase, and for users, ACLs and quotas that are not those of the backup."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+    sealed = access.keys
+    assert sealed is not None, backup
     key = _key(passphrase, bytes.fromhex(sealed.salt))
     nonce, content = bytes.fromhex(sealed.nonce), bytes.fromhex(sealed.content)
     try:
-        opened = AESGCM(key).decrypt(nonce, content, backup.encode())
+        covered = _covered(sealed.version, backup, access)
+        opened = AESGCM(key).decrypt(nonce, content, covered)
         found = msgspec.json.decode(opened, type=list[_Keys])
     except (InvalidTag, ValueError, msgspec.MsgspecError):
         raise BackupDamaged(
             f"backup {backup}: the keys of its users cannot be decrypted: the passphrase is"
-            " another one, or the manifest is damaged"
+            " another one, or the manifest is damaged, or its users, ACLs or quotas were changed"
         ) from None
     return [
         UserKeys(
@@ -89,6 +98,15 @@ def open_keys(sealed: SealedKeys, passphrase: str, *, backup: str) -> list[UserK
         )
         for each in found
     ]
+
+
+def _covered(version: int, backup: str, access: BackupAccess) -> bytes:
+    """Return the data that a seal authenticates."""
+    if version < SEAL_VERSION:
+        return backup.encode()
+    # Decoded once more, values have the form that they have after a restore reads the manifest.
+    read = msgspec.json.decode(msgspec.json.encode(access), type=BackupAccess)
+    return msgspec.json.encode([version, backup, read.users, read.acls, read.quotas])
 
 
 def _key(passphrase: str, salt: bytes) -> bytes:

@@ -11,6 +11,7 @@ from .output import count_text, echo, print_json, print_table, size_text, time_t
 
 if TYPE_CHECKING:
     from ..backup.catalog import BackupSummary
+    from ..backup.restore import RestoreReport
     from .backup_runner import StorePlace
 
 app = typer.Typer(
@@ -134,6 +135,14 @@ GroupsOption = Annotated[
 AccessOption = Annotated[
     bool,
     typer.Option("--access", help="Restore users, ACLs and quotas that do not exist, too"),
+]
+ConfirmedOption = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        "-y",
+        help="Restore users, ACLs and quotas that are not authenticated, without a prompt",
+    ),
 ]
 
 
@@ -319,6 +328,7 @@ def restore(
     groups: GroupsOption = True,
     access: AccessOption = False,
     passphrase: PassphraseOption = "",
+    yes: ConfirmedOption = False,
     bandwidth: BandwidthOption = "",
     progress: ProgressOption = 10.0,
     endpoint: EndpointOption = "",
@@ -331,7 +341,8 @@ def restore(
     """Restore topics of a backup at their offsets, and the committed offsets of groups.
 
     Refuses to write to topics that exist. Producers can write to a restored topic once all topics
-    are complete; until then an interrupted restore can be continued with --resume.
+    are complete; until then an interrupted restore can be continued with --resume. Users, ACLs and
+    quotas of a backup without encrypted passwords are printed, and need a confirmation.
     """
     from .backup_runner import RestoreCommand, run_restore
 
@@ -355,6 +366,7 @@ def restore(
             has_groups=groups,
             has_access=access,
             passphrase=passphrase,
+            is_confirmed=yes,
             bytes_per_s=_rate(bandwidth),
             progress_s=progress,
             is_json=output is Output.JSON,
@@ -363,17 +375,7 @@ def restore(
     if dry_run:
         _print_plans(report.backup, plans, output=output)
         return
-    from .backup_runner import restore_json, restore_line
-
-    if output is Output.JSON:
-        print_json(restore_json(report))
-    else:
-        echo(restore_line(report))
-    if report.problems:
-        raise BackupIncomplete(
-            f"backup {report.backup} was restored, with"
-            f" {count_text(len(report.problems), 'problem')}: {report.problems[0]}"
-        )
+    _print_restored(report, output=output)
 
 
 @app.command(short_help="Delete backups, and the data that no other backup has")
@@ -467,6 +469,21 @@ def _summary_json(each: "BackupSummary") -> dict[str, object]:
         "problems": list(each.problems),
         "error": each.error or None,
     }
+
+
+def _print_restored(report: "RestoreReport", *, output: Output | None) -> None:
+    """Print the result of a restore. Raises BackupIncomplete if it has problems."""
+    from .backup_runner import restore_json, restore_line
+
+    if output is Output.JSON:
+        print_json(restore_json(report))
+    else:
+        echo(restore_line(report))
+    if report.problems:
+        raise BackupIncomplete(
+            f"backup {report.backup} was restored, with"
+            f" {count_text(len(report.problems), 'problem')}: {report.problems[0]}"
+        )
 
 
 def _print_plans(backup: str, plans: list[dict[str, object]], *, output: Output | None) -> None:

@@ -19,18 +19,20 @@ from ..backup.catalog import (
     running_backups,
     verify,
 )
+from ..backup.manifest import BackupAccess, Manifest
 from ..backup.objectstore import S3Options, open_store
 from ..backup.plan import TopicNames, TopicRestore, compile_topics
 from ..backup.restore import Restore, RestoreOptions, RestoreReport
 from ..clients.config import ClientConfig, parse_bootstrap
 from ..clients.connection import Connection
-from ..errors import InvalidConfig, QuorumlogError
+from ..errors import InvalidConfig, InvalidRequest, QuorumlogError
 from ..runtime import Runtime
 from ..runtime.memory import keep_freed_memory
 from ..runtime.real import run
 from ..runtime.sockets import is_loopback
 from ..runtime.tls import secret_of
 from . import settings
+from .confirmation import confirmed, is_terminal
 from .output import count_text, print_event, size_text
 
 T = TypeVar("T")
@@ -74,6 +76,7 @@ class RestoreCommand:
     has_groups: bool
     has_access: bool
     passphrase: str  # file:PATH or env:NAME; empty: none
+    is_confirmed: bool  # users, ACLs and quotas that are not authenticated
     bytes_per_s: int
     progress_s: float  # 0: no progress lines
     is_json: bool
@@ -120,7 +123,8 @@ def run_restore(
     place: StorePlace, command: RestoreCommand
 ) -> tuple[RestoreReport, list[dict[str, object]]]:
     """Restore a backup; see `Restore`. Return the report, and a row for each topic of the plan.
-    Raises InvalidConfig for keys over an open network."""
+    Raises InvalidConfig for keys over an open network, InvalidRequest if users, ACLs and quotas are
+    neither authenticated nor confirmed."""
     options = RestoreOptions(
         pattern=compile_topics(command.topics),
         names=TopicNames(single=command.single, prefix=command.prefix, renamed=command.renamed),
@@ -135,13 +139,15 @@ def run_restore(
     found = settings.load(bootstrap=command.bootstrap)
     if command.has_access and command.passphrase and not command.is_dry_run:
         _check_privacy(found)
+    manifest = _load(place, command.backup)
+    say = _sayer(command.is_json)
+    for problem in manifest.problems:
+        say(f"backup {manifest.backup}: {problem}")
+    if command.has_access and manifest.access is not None:
+        _confirm_access(manifest.backup, manifest.access, command, say)
 
     async def main(runtime: Runtime) -> tuple[RestoreReport, list[dict[str, object]]]:
         store = open_store(runtime, place.url, place.options)
-        manifest = await load_backup(store, command.backup)
-        say = _sayer(command.is_json)
-        for problem in manifest.problems:
-            say(f"backup {manifest.backup}: {problem}")
         async with _connected(runtime, found) as connection:
             restore = Restore(runtime, connection, store, manifest, options, say=say)
             plans = await restore.plan()
@@ -162,6 +168,54 @@ def run_restore(
             return restore.report, rows
 
     return _run(main)
+
+
+def _load(place: StorePlace, backup: str) -> Manifest:
+    """Return the manifest of a backup; see `load_backup`."""
+
+    async def main(runtime: Runtime) -> Manifest:
+        return await load_backup(open_store(runtime, place.url, place.options), backup)
+
+    return _run(main)
+
+
+def _confirm_access(
+    backup: str, access: BackupAccess, command: RestoreCommand, say: Callable[[str], None]
+) -> None:
+    """Print the users, ACLs and quotas of a dry run, and those that no passphrase authenticates.
+    Raises InvalidRequest if the latter are not confirmed."""
+    if command.passphrase and access.keys is None:
+        return  # refused by the plan
+    is_trusted = access.is_authenticated or command.is_confirmed
+    if is_trusted and not command.is_dry_run:
+        return
+    for line in access_lines(access):
+        say(f"backup {backup}: {line}")
+    if is_trusted or command.is_dry_run:
+        return
+    counts = (
+        f"{count_text(len(access.users), 'user')}, {count_text(len(access.acls), 'ACL')} and"
+        f" {count_text(len(access.quotas), 'quota')}"
+    )
+    if not is_terminal():
+        raise InvalidRequest(
+            f"backup {backup}: its {counts} are not authenticated: a user who can write to the"
+            " store can have changed them; nothing was restored; check them with --dry-run, then"
+            " give --yes, or omit --access"
+        )
+    if not confirmed(f"Restore {counts}, which are not authenticated?"):
+        raise InvalidRequest("nothing was restored: not confirmed")
+
+
+def access_lines(access: BackupAccess) -> list[str]:
+    """Return a line for each user, ACL and quota of a backup."""
+    acls = [
+        f"{each.permission} {each.principal} {each.operation} {each.resource_type}"
+        f" {each.resource} ({each.pattern}) from {each.host}"
+        for each in access.acls
+    ]
+    quotas = [f"quotas of {each.entity}: {each.quotas}" for each in access.quotas]
+    return [*(f"user {each}" for each in access.users), *acls, *quotas]
 
 
 def run_list(place: StorePlace) -> tuple[list[BackupSummary], list[str]]:

@@ -6,11 +6,16 @@ from ..errors import InvalidRequest
 from .output import echo
 
 
+def is_terminal() -> bool:
+    """Return True if stdin is a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def confirmed(question: str) -> bool:
     """Return True if the user confirms, or if stdin is not a terminal (a script). Raise
     InvalidRequest if stderr, where the question is printed, is not a terminal. Ctrl-C raises
     KeyboardInterrupt."""
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not is_terminal():
         return True
     if not sys.stderr.isatty():
         raise InvalidRequest("cannot ask for confirmation: stderr is not a terminal; give --yes")

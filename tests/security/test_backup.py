@@ -13,6 +13,7 @@ from tests.kit.command import COMMAND
 import quorumlog
 from quorumlog.clients.admin.security import AclFilter
 from quorumlog.errors import ClusterAuthorizationFailed
+from quorumlog.records.checksum import crc32c
 from quorumlog.testing import Broker
 
 pytest.importorskip("obstore")
@@ -61,6 +62,17 @@ def allow(broker: Broker, user: str, operation: str, kind: str, name: str) -> No
         log.admin.create_acls([acl])
 
 
+def with_foreign_acl(content: bytes, *, is_stripped: bool) -> bytes:
+    """A manifest with an ACL that the cluster did not have, and without keys if `is_stripped`."""
+    manifest = json.loads(content)["manifest"]
+    access = manifest["access"]
+    access["acls"].append({**access["acls"][0], "principal": "User:mallory"})
+    if is_stripped:
+        access["keys"] = None
+    raw = json.dumps(manifest).encode()
+    return b'{"crc32c":%d,"manifest":%s}' % (crc32c(raw), raw)
+
+
 def test_users_acls_and_quotas_are_restored_and_keys_are_encrypted(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     secrets = ("--include-secrets", "--passphrase", "env:PASSPHRASE")
@@ -83,6 +95,14 @@ def test_users_acls_and_quotas_are_restored_and_keys_are_encrypted(tmp_path: Pat
         assert (code, said["error"]) == (1, "INVALID_CONFIG")
         code, said = backup(target, *words, *secrets[1:], passphrase="another one")
         assert (code, said["error"]) == (1, "BACKUP_DAMAGED")
+        path = tmp_path / "store" / "manifests" / f"{made['backup']}.json"
+        for is_stripped, error in ((False, "BACKUP_DAMAGED"), (True, "INVALID_CONFIG")):
+            path.write_bytes(with_foreign_acl(content, is_stripped=is_stripped))
+            code, said = backup(target, *words, "--yes", *secrets[1:])
+            assert (code, said["error"]) == (1, error), said
+        with target.connect() as log:
+            assert log.admin.describe_acls(AclFilter(principal="User:mallory")) == []
+        path.write_bytes(content)
         code, said = backup(target, *words, *secrets[1:])
         assert code == 0, said
         assert (said["users"], said["quotas"]) == (1, 1)

@@ -17,6 +17,7 @@ import quorumlog
 from quorumlog.cli.failures import print_error
 from quorumlog.cli.output import print_event
 from quorumlog.errors import BackupDamaged
+from quorumlog.records.checksum import crc32c
 
 pytestmark = pytest.mark.slow
 
@@ -308,6 +309,40 @@ def test_restored_keys_need_an_encrypted_connection_and_options_that_fit(store: 
     for each in wrong:
         refused = invoke("backup", "restore", "--from", str(store), *each, address="127.0.0.1:1")
         assert refused.exit_code == 2, refused.output
+
+
+def test_users_acls_and_quotas_without_a_passphrase_are_shown_and_confirmed(
+    address: str, target: str, topic: str, store: Path
+) -> None:
+    """The owner of a store adds an ACL and a quota to a manifest."""
+    succeed("topics", "create", topic, "--partitions", "1", address=address)
+    create(address, store, topic)
+    (path,) = (store / "manifests").iterdir()
+    manifest = json.loads(path.read_bytes())["manifest"]
+    acl = {
+        **{"principal": "User:mallory", "operation": "All", "resource_type": "Cluster"},
+        **{"resource": "kafka-cluster", "pattern": "Literal", "permission": "Allow", "host": "*"},
+    }
+    quota = {"entity": {"user": "mallory"}, "quotas": {"producer_byte_rate": 1e9}}
+    manifest["access"].update(acls=[acl], quotas=[quota])
+    raw = json.dumps(manifest).encode()
+    path.write_bytes(b'{"crc32c":%d,"manifest":%s}' % (crc32c(raw), raw))
+    words = ("backup", "restore", "--from", str(store), "--access")
+    code, said = restore(target, store, "--access")
+    assert (code, said["error"]) == (1, "INVALID_REQUEST"), said
+    assert "1 ACL and 1 quota are not authenticated" in said["message"]
+    found = invoke(*words, "--dry-run", address=target)
+    assert found.exit_code == 0, found.output
+    assert "Allow User:mallory All Cluster kafka-cluster" in found.stderr
+    code, text = answer_prompt(b"n\n", *words, address=target)
+    assert (code, "{'user': 'mallory'}" in text) == (1, True), text
+    assert invoke("topics", "describe", topic, address=target).exit_code != 0
+    code, said = restore(target, store, "--access", "--passphrase", "env:HOME", "--yes")
+    assert (code, said["error"]) == (1, "INVALID_CONFIG"), said
+    assert "no encrypted passwords" in said["message"]
+    done = invoke(*words, "--yes", "-o", "json", address=target)
+    assert "ACLs are not restored" in done.output  # the target authenticates nobody
+    assert "mallory" in succeed("quotas", "describe", address=target)
 
 
 def test_stray_files_and_damaged_marks_block_no_command(address: str, store: Path) -> None:
