@@ -2,10 +2,12 @@
 
 The only module that imports obstore. A put is atomic: an object has its whole content, or does not
 exist. In a directory it is also durable once `put` returns, and a deletion once `delete` returns.
+Below the directory, links and files that are not regular are refused with StoreUnavailable.
 """
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -90,6 +92,7 @@ class ObjectStore:
         than `size_max`, before it is read."""
         obstore = _library()
         with self._errors(path):
+            await self._check_files([path])
             try:
                 found = await obstore.get_async(self._store, path)
             except FileNotFoundError:
@@ -105,6 +108,7 @@ class ObjectStore:
         """Return the last bytes of an object of `of` bytes; none if there is no such object."""
         obstore = _library()
         with self._errors(path):
+            await self._check_files([path])
             try:
                 found = await obstore.get_range_async(self._store, path, start=of - size, end=of)
             except FileNotFoundError:
@@ -114,6 +118,12 @@ class ObjectStore:
     async def visit_objects(self, prefix: str, visit: Callable[[StoredObject], None]) -> None:
         """Call `visit` for each object below a prefix, in any order."""
         obstore = _library()
+        if self._folder:
+            with self._errors(prefix):
+                await self._runtime.tasks.offload(
+                    LANE, lambda: _visit_files(self._folder, prefix, visit)
+                )
+            return
         with self._errors(prefix), suppress(FileNotFoundError):
             async for chunk in obstore.list(self._store, f"{prefix}/", chunk_size=LIST_CHUNK):
                 for each in chunk:
@@ -125,6 +135,7 @@ class ObjectStore:
         for at in range(0, len(paths), DELETE_CHUNK):
             chunk = list(paths[at : at + DELETE_CHUNK])
             with self._errors(chunk[0]):
+                await self._check_files(chunk)
                 try:
                     await obstore.delete_async(self._store, chunk)
                 except FileNotFoundError:
@@ -143,9 +154,17 @@ class ObjectStore:
     async def delete_partial(self, prefix: str) -> None:
         """Delete the files of puts that a killed process left in a directory. No put may run."""
         if self._folder:
-            folder = os.path.join(self._folder, prefix)
             with self._errors(prefix):
-                await self._runtime.tasks.offload(LANE, lambda: _delete_partial(folder))
+                await self._runtime.tasks.offload(
+                    LANE, lambda: _delete_partial(self._folder, prefix)
+                )
+
+    async def _check_files(self, paths: Sequence[str]) -> None:
+        """Raise StoreUnavailable if a path of a directory is, or is below, a link, or if it is no
+        regular file."""
+        if self._folder:
+            check = partial(_check_files, self._folder, paths)
+            await self._runtime.tasks.offload(LANE, check)
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
@@ -236,11 +255,65 @@ def _library() -> Any:
     return obstore
 
 
+def _check_files(folder: str, paths: Sequence[str]) -> None:
+    """Raise StoreUnavailable for a path at, or below, a link, and for one of no regular file."""
+    parents: dict[str, None] = {}
+    for path in paths:
+        names = path.split("/")
+        parents.update(
+            (os.path.join(folder, *names[:depth]), None) for depth in range(1, len(names))
+        )
+    for parent in parents:
+        _check_kind(parent, stat.S_ISDIR)
+    for path in paths:
+        _check_kind(os.path.join(folder, path), stat.S_ISREG)
+
+
+def _check_kind(path: str, is_kind: Callable[[int], bool]) -> None:
+    """Raise StoreUnavailable for a link or a special file. A missing file is accepted."""
+    with suppress(FileNotFoundError):
+        if not is_kind(os.lstat(path).st_mode):
+            raise _unexpected(path)
+
+
+def _unexpected(path: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{path}: a link, a special file, or a folder in place of a file; a store has regular files"
+        " in folders; remove it, or move its files into the store"
+    )
+
+
+def _files(folder: str, prefix: str) -> Iterator["os.DirEntry[str]"]:
+    """Yield the files below a folder of a store. Raises StoreUnavailable for links and special
+    files."""
+    top = os.path.join(folder, prefix)
+    _check_files(folder, [f"{prefix}/x"])
+    folders = [top]
+    while folders:
+        with suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+            for each in entries:
+                if each.is_dir(follow_symlinks=False):
+                    folders.append(each.path)
+                elif each.is_file(follow_symlinks=False):
+                    yield each
+                else:
+                    raise _unexpected(each.path)
+
+
+def _visit_files(folder: str, prefix: str, visit: Callable[[StoredObject], None]) -> None:
+    """Call `visit` for each file below a folder of a store."""
+    for each in _files(folder, prefix):
+        with suppress(FileNotFoundError):
+            size = each.stat(follow_symlinks=False).st_size
+            visit(StoredObject(os.path.relpath(each.path, folder).replace(os.sep, "/"), size))
+
+
 def _put_file(folder: str, path: str, content: bytes) -> None:
     """Replace a file, which only its owner can read, and sync it with the names of its folders up
     to the store's."""
     names = path.split("/")
     parents = [os.path.join(folder, *names[:depth]) for depth in range(len(names))]
+    _check_files(folder, [path])
     for parent in parents[1:]:
         with suppress(FileExistsError):
             os.mkdir(parent, FOLDER_MODE)
@@ -249,11 +322,10 @@ def _put_file(folder: str, path: str, content: bytes) -> None:
         sync_names(parent)
 
 
-def _delete_partial(folder: str) -> None:
+def _delete_partial(folder: str, prefix: str) -> None:
     """Delete the files that a put renames at its end: ".NAME.new", in earlier versions
     "NAME#NUMBER"."""
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            if _PARTIAL.search(name):
-                with suppress(FileNotFoundError):
-                    os.unlink(os.path.join(parent, name))
+    for each in _files(folder, prefix):
+        if _PARTIAL.search(each.name):
+            with suppress(FileNotFoundError):
+                os.unlink(each.path)
