@@ -300,7 +300,8 @@ KAFKA_ENDED: Final = Metric(
     "quorumlog_kafka_connections_ended",
     _C,
     "Closed connections of Kafka clients, by reason: closed by the client, idle, slow to send a"
-    " request, invalid request, a failed produce request with acks=0, a bug, or the node's stop.",
+    " request, invalid request, a failed produce request with acks=0, a bug, the node's stop, a"
+    " failed authentication, or a limit of connections.",
     ("listener", "reason"),
 )
 KAFKA_REQUESTS: Final = Metric(

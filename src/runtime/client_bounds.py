@@ -1,7 +1,7 @@
 """Bounds of the resources of a node that its clients hold, by principal. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, Generic, TypeVar
 
 from ..errors import Overloaded
@@ -39,7 +39,11 @@ class ClientEntries(Generic[T]):
         if not own:
             del self._by_principal[principal]
 
-    def of_most(self, principal: str) -> Iterable[T] | None:
+    def count_of(self, principal: str) -> int:
+        """Return the number of entries of a principal."""
+        return len(self._by_principal.get(principal, ()))
+
+    def of_most(self, principal: str) -> Collection[T] | None:
         """Return the entries of the principal with the most of them, oldest first; None if no other
         principal has more than this one."""
         most = max(self._by_principal.values(), key=len, default={})

@@ -294,7 +294,7 @@ def test_strangers_end_at_the_limit_of_connections_in_place_of_clients(
                     clients.append(await node.connect())
                     assert not (await clients[-1].log_in("alice", PASSWORD)).error_code.value
                 with pytest.raises((ConnectionEnded, TransportError)):
-                    await (await node.connect()).begin("SCRAM-SHA-256")
+                    await (await node.connect()).log_in("alice", PASSWORD)
                 for client in clients:
                     assert await may_describe(client)
 

@@ -68,6 +68,11 @@ class ListenerSecurity:
     session_ms_max: int = 0  # 0: no limit
     audit: "AuditLog | None" = None  # records authentications
 
+    @property
+    def has_strangers(self) -> bool:
+        """True if a connection is accepted before its user is known."""
+        return self.tls is not None or self.sasl is not None
+
 
 PLAINTEXT: Final = ListenerSecurity(protocol=SecurityProtocol.PLAINTEXT)
 """A listener that encrypts and authenticates nothing."""

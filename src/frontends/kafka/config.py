@@ -32,7 +32,8 @@ class KafkaConfig:
     connections_max: int = setting(
         "kafka.connections.max",
         10_000,
-        "Maximum number of connections of Kafka clients; further ones are closed.",
+        "Maximum number of connections of Kafka clients. Beyond it a connection that is not "
+        "authenticated yet is closed, then one of the user with the most.",
         unit="connections",
         low=1,
         high=1_000_000,
@@ -42,7 +43,7 @@ class KafkaConfig:
         "kafka.listener.connections.max",
         1_000_000,
         "Maximum number of connections of each Kafka listener, so that one of several listeners "
-        "cannot use up kafka.connections.max; further ones are closed.",
+        "cannot use up kafka.connections.max; beyond it one of them is closed in the same way.",
         unit="connections",
         low=1,
         high=1_000_000,
@@ -50,7 +51,8 @@ class KafkaConfig:
     address_connections_max: int = setting(
         "kafka.connections.max.per.ip",
         1_000_000,
-        "Maximum number of connections of Kafka clients from one address; further ones are closed.",
+        "Maximum number of connections of Kafka clients from one address; beyond it one of them is "
+        "closed in the same way.",
         unit="connections",
         low=1,
         high=1_000_000,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...errors import (
     IllegalSaslState,
     InvalidRequest,
+    Overloaded,
     QuorumlogError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
@@ -40,7 +41,7 @@ from .authentication import Authentication, ListenerSecurity, anonymous_from
 from .encoding_offload import encode_if_large
 from .frames import RequestFrameReader
 from .memory import BYTES_AN_ELEMENT
-from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED, UNAUTHENTICATED
+from .metrics import BROKEN, CLIENT, FAILED, FULL, IDLE, INVALID, SLOW, STOPPED, UNAUTHENTICATED
 from .quota_charge import FETCH, MeasuredAwaitable, charge
 from .request import API_VERSIONS, Request, answer_head, read_request, read_usual_header
 
@@ -212,6 +213,13 @@ class KafkaConnection:
         """True until the client is authenticated as far as the listener asks for."""
         return self._is_open
 
+    def authenticated(self) -> None:
+        """Count the connection as one of its user. It may end at a limit."""
+        try:
+            self._server.limits.authenticated(self)
+        except Overloaded as error:
+            self._end(FULL, error)
+
     def end_stranger(self) -> None:
         """End the connection of a client that is not authenticated, for another one."""
         if self._is_over:
@@ -219,6 +227,13 @@ class KafkaConnection:
         else:
             open_ms = self._server.now_ms() - self._began_ms
             self._end(SLOW, f"not authenticated after {open_ms} ms, at the limit of connections")
+
+    def end_at_limit(self) -> None:
+        """End the connection for one of another user, at the limit of connections."""
+        if self._is_over:
+            self._connection.abort()
+        else:
+            self._end(FULL, "its user has the most connections, at the limit of connections")
 
     def unmute(self) -> None:
         """Stop throttling the client: its quotas have changed."""
@@ -426,8 +441,8 @@ class KafkaConnection:
 
     def _set_open(self) -> None:
         self._is_open = self._authentication.is_open
-        if not self._is_open:
-            self._server.forget_stranger(self)
+        if not (self._is_open or self._is_over):
+            self.authenticated()
 
     def _may_begin(self, request: Request) -> bool:
         if self._throttle_timer is not None or self._is_closing:
@@ -853,7 +868,7 @@ class KafkaConnection:
         self._drop()
         self._write_out()
         self._has_moved = True
-        if reason in (IDLE, SLOW):  # such a client does not read either
+        if reason in (IDLE, SLOW, FULL):  # such a client does not read either
             self._connection.abort()
         else:
             self._connection.close()

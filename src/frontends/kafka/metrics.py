@@ -35,11 +35,11 @@ class ListenerMetrics:
 
 CLIENT, IDLE, SLOW, INVALID = "client", "idle", "slow", "invalid"
 FAILED, BROKEN, STOPPED = "failed", "bug", "stopped"
-UNAUTHENTICATED = "unauthenticated"
-ENDS = (CLIENT, IDLE, SLOW, INVALID, FAILED, BROKEN, STOPPED, UNAUTHENTICATED)
+UNAUTHENTICATED, FULL = "unauthenticated", "full"
+ENDS = (CLIENT, IDLE, SLOW, INVALID, FAILED, BROKEN, STOPPED, UNAUTHENTICATED, FULL)
 """Reasons for the end of a connection: closed by the client; idle; too slow to complete a request;
 invalid request; a failure without a response (acks=0); a bug; broker shutdown; a failed handshake
-of TLS or authentication, or a credential that has changed."""
+of TLS or authentication, or a credential that has changed; a limit of connections."""
 
 ENDS_OF_BAD_INPUT = (INVALID, BROKEN)
 """Reasons that a correct client never causes."""

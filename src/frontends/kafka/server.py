@@ -7,16 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...metadata import MetadataImage
-from ...metadata.acls import host_of
 from ...runtime import ByteConnection, ByteProtocol, Listener, PeerCertificate, Scope
 from ...runtime.refused import RefusedConnection
 from .api import BrokerContext, Client, KafkaApi
 from .apis import APIS
-from .authentication import PLAINTEXT, ListenerSecurity
+from .authentication import PLAINTEXT, ListenerSecurity, anonymous_from
 from .connection import KafkaConnection
+from .connection_limits import ConnectionLimits
 from .frames import ReadBuffers
 from .memory import RequestMemory
-from .metrics import KafkaMetrics, ListenerMetrics
+from .metrics import FULL, KafkaMetrics, ListenerMetrics
 from .quota_charge import PRODUCE
 
 _LOG: Final = logging.getLogger("quorumlog.kafka")
@@ -60,9 +60,7 @@ class KafkaServer:
         self.apis: Mapping[int, KafkaApi] = {api.key: api for api in apis}  # by key
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
-        self._by_host: dict[str, int] = {}  # open connections by the client's address
-        # those that are not authenticated yet, by listener and address, the oldest first
-        self._strangers: dict[tuple[str, str], dict[KafkaConnection, None]] = {}
+        self.limits = ConnectionLimits(broker.settings)  # of all connections
         self._is_closing = False
         self._check_timer: asyncio.TimerHandle | None = None
         self._told: dict[int, int] = {}  # log lines by second: of the newest second only
@@ -132,22 +130,10 @@ class KafkaServer:
                 str(why)[:WHY_CHARS_MAX],
             )
 
-    def forget_stranger(self, connection: KafkaConnection) -> None:
-        """Remove a connection from those that are not authenticated yet."""
-        key = connection.client.listener, connection.client.identity.host
-        strangers = self._strangers.get(key, {})
-        strangers.pop(connection, None)
-        if not strangers:
-            self._strangers.pop(key, None)
-
     def connection_ended(self, connection: KafkaConnection, listener: str, reason: str) -> None:
         """Remove an ended connection."""
-        self.forget_stranger(connection)
+        self.limits.discard(connection)
         del self._connections[connection]
-        host = connection.client.identity.host
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
         figures = self.figures.listeners[listener]
         figures.open -= 1
         figures.ended[reason] = figures.ended.get(reason, 0) + 1
@@ -175,50 +161,35 @@ class KafkaServer:
         self, listener: str, security: ListenerSecurity, connection: ByteConnection
     ) -> KafkaConnection | RefusedConnection:
         figures = self.figures.listeners[listener]
-        host = host_of(connection.peer.rpartition(":")[0])
-        if self._is_closing or not self._make_room(listener, host):
+        if self._is_closing or not self._has_room(connection.peer, listener, security):
             figures.refused += 1
-            if not self._is_closing:
-                client = Client(peer=connection.peer, local="", listener=listener)
-                self.log_connection_end(
-                    "full",
-                    client,
-                    f"{len(self._connections)} connections are open, {self._by_host.get(host, 0)}"
-                    " of this address",
-                )
             connection.abort()
             return RefusedConnection()
         figures.accepted += 1
         figures.open += 1
         accepted = KafkaConnection(connection, self, self._scope, listener, security)
         self._connections[accepted] = None
-        self._by_host[host] = self._by_host.get(host, 0) + 1
         if accepted.is_open:
-            self._strangers.setdefault((listener, host), {})[accepted] = None
+            self.limits.add_stranger(accepted)
+        else:
+            accepted.authenticated()
         if self._check_timer is None:
             self._schedule_check()
         return accepted
 
-    def _make_room(self, listener: str, host: str) -> bool:
-        """Return True if a connection may be accepted. At a limit the oldest connection of the
-        address with the most clients that are not authenticated yet ends for it."""
-        settings = self.broker.settings
-        is_full = len(self._connections) >= settings.connections_max
-        of_listener = self.figures.listeners[listener].open >= settings.listener_connections_max
-        of_host = self._by_host.get(host, 0) >= settings.address_connections_max
-        if not (is_full or of_listener or of_host):
+    def _has_room(self, peer: str, listener: str, security: ListenerSecurity) -> bool:
+        """Return True if a connection is within the limits, or another one ends for it."""
+        client = anonymous_from(peer)
+        user = None if security.has_strangers else client.principal
+        if self.limits.has_room(listener, client.host, user=user):
             return True
-        counted = [
-            (len(strangers), key)
-            for key, strangers in self._strangers.items()
-            if not (of_listener and key[0] != listener) and not (of_host and key[1] != host)
-        ]
-        if not counted:
-            return False
-        oldest = next(iter(self._strangers[max(counted)[1]]))
-        self.forget_stranger(oldest)
-        oldest.end_stranger()
-        return True
+        self.log_connection_end(
+            FULL,
+            Client(peer=peer, local="", listener=listener),
+            f"{len(self._connections)} connections are open,"
+            f" {self.limits.count_of(client.host)} of this address",
+        )
+        return False
 
     def _schedule_check(self) -> None:
         settings = self.broker.settings
