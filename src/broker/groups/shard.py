@@ -414,9 +414,14 @@ class GroupShard:
         forgotten: GroupDecision = ShardDecision((ClassicGroupForgotten(group=group),))
         return offsets + forgotten + machine.drop()
 
-    def listings(self) -> list[ListedGroup]:
-        """Return all groups, by ascending name."""
-        return [machine.listing() for _, machine in sorted(self._groups.items())]
+    def group_names(self) -> list[str]:
+        """Return the names of all groups."""
+        return list(self._groups)
+
+    def listings(self, names: Iterable[str]) -> list[ListedGroup]:
+        """Return the groups of these names, as far as they exist."""
+        machines = map(self._groups.get, names)
+        return [machine.listing() for machine in machines if machine is not None]
 
     @property
     def offset_count(self) -> int:

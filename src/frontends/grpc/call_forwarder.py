@@ -125,7 +125,7 @@ class CallForwarder:
         method: Method[Q, R],
         request: Q,
         context: CallContext,
-        here: Callable[[], R],
+        here: Callable[[], Awaitable[R]],
     ) -> tuple[list[R], list[errors_pb2.Error]]:
         """Return the answers of all brokers, and the errors of those that failed. `what` completes
         "listing its ..."."""
@@ -134,7 +134,7 @@ class CallForwarder:
         async def listed(node_id: NodeId) -> list[R]:
             try:
                 if node_id == self.node_id:
-                    return [here()]
+                    return [await here()]
                 answer = await self._forward(node_id, context, method, request, LIST_MS_MAX)
                 return [answer]
             except QuorumlogError as error:

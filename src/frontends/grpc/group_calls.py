@@ -236,7 +236,7 @@ class GroupCalls:
         if len(request.states) + len(request.types) > NAMES_MAX:
             raise InvalidRequest(f"states and types: more than {NAMES_MAX} entries; give fewer")
         if context.is_forwarded:
-            return self._listed_here(request, context)
+            return await self._listed_here(request, context)
         answers, errors = await self._forwarder.at_all_brokers(
             "groups", GROUPS_LIST, request, context, lambda: self._listed_here(request, context)
         )
@@ -316,20 +316,21 @@ class GroupCalls:
             ]
         )
 
-    def _listed_here(
+    async def _listed_here(
         self, request: pb.ListGroupsRequest, context: CallContext
     ) -> pb.ListGroupsResponse:
         states = {state.lower() for state in request.states}
         types = {kind.lower() for kind in request.types}
-        lines = [group_listing(each, self._node_id) for each in self._groups.list_groups()]
+        found = await self._groups.list_groups(
+            lambda name: self._authorizer.describes_group(context.client, name)
+        )
+        lines = (
+            group_listing(each, self._node_id)
+            for each in found
+            if not states or each.state.lower() in states
+        )
         return pb.ListGroupsResponse(
-            groups=[
-                line
-                for line in lines
-                if self._authorizer.describes_group(context.client, line.group)
-                and (not states or line.state.lower() in states)
-                and (not types or line.type in types)
-            ]
+            groups=[line for line in lines if not types or line.type in types]
         )
 
     def _check_any_group(self, name: str) -> None:

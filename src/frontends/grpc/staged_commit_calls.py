@@ -206,7 +206,7 @@ class StagedCommitCalls:
     ) -> pb.ListStagesResponse:
         """Return the names of all brokers; the response names the brokers that failed."""
         if context.is_forwarded:
-            return self._listed_here(context)
+            return await self._listed_here(context)
         answers, errors = await self._forwarder.at_all_brokers(
             "staged commits",
             STAGED_COMMITS_LIST,
@@ -295,7 +295,7 @@ class StagedCommitCalls:
         if not self._coordinator.has_topic:
             raise TransactionalIdNotFound(f"staged commits {name}: no such name")
 
-    def _listed_here(self, context: CallContext) -> pb.ListStagesResponse:
+    async def _listed_here(self, context: CallContext) -> pb.ListStagesResponse:
         describe, kind = AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID
         return pb.ListStagesResponse(
             stages=[

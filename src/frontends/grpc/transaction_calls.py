@@ -217,7 +217,7 @@ class TransactionCalls:
         if len(request.states) > NAMES_MAX:
             raise InvalidRequest(f"states: more than {NAMES_MAX} entries; give fewer")
         if context.is_forwarded:
-            return self._listed_here(request, context)
+            return await self._listed_here(request, context)
         answers, errors = await self._forwarder.at_all_brokers(
             "transactions",
             TRANSACTIONS_LIST,
@@ -336,7 +336,7 @@ class TransactionCalls:
 
     # --- internals -----------------------------------------------------------------------------
 
-    def _listed_here(
+    async def _listed_here(
         self, request: pb.ListTransactionsRequest, context: CallContext
     ) -> pb.ListTransactionsResponse:
         states = {state.lower() for state in request.states}

@@ -50,6 +50,9 @@ class GroupMetrics(CoordinatorMetrics):
         self.generations = 0  # generations of classic groups, and group epochs of KIP-848 groups
 
 
+LISTED_A_STEP: Final = 500
+"""The groups of a list whose rights are checked before the loop continues: a few milliseconds."""
+
 NAMES: Final = CoordinatorNames(topic=OFFSETS_TOPIC, entity="group", entities="groups")
 
 
@@ -162,11 +165,19 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
             return error
         return None
 
-    def list_groups(self) -> "list[ListedGroup]":
-        """Return the groups that this broker coordinates, by ascending name; raise
-        CoordinatorLoading while some of them are loading."""
-        shards = sorted(self._shards.items())
-        found = [line for _, shard in shards for line in shard.loaded_state().listings()]
+    async def list_groups(self, is_listed: Callable[[str], bool]) -> "list[ListedGroup]":
+        """Return the groups that this broker coordinates and `is_listed` accepts, by ascending
+        name. Yields to the loop between steps. Raises CoordinatorLoading while some of them are
+        loading."""
+        found = []
+        shards = [shard.loaded_state() for _, shard in sorted(self._shards.items())]
+        for shard in shards:
+            names = shard.group_names()
+            for begin in range(0, len(names), LISTED_A_STEP):
+                if begin:
+                    await asyncio.sleep(0)
+                step = names[begin : begin + LISTED_A_STEP]
+                found += shard.listings(filter(is_listed, step))
         return sorted(found, key=lambda line: line.group)
 
     def census(self) -> GroupCensus:
@@ -180,7 +191,7 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
             found.partitions_served += 1
             found.offsets += groups.offset_count
             found.members += groups.member_count()
-            for line in groups.listings():
+            for line in groups.listings(groups.group_names()):
                 counted = found.groups_by_state.get(line.state, 0)
                 found.groups_by_state[line.state] = counted + 1
         return found

@@ -16,18 +16,19 @@ CONSUMER: Final = "Consumer"
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """List the groups that match the filters; an empty filter matches all groups."""
+    authorizer, client = broker.api.authorizer, call.client.identity
     try:
-        listings = broker.groups.list_groups()
+        listings = await broker.groups.list_groups(
+            lambda name: authorizer.describes_group(client, name)
+        )
     except QuorumlogError as error:
         return {"error_code": group_code(error), "groups": ()}
     states = _wanted(getattr(call.body, "states_filter", ()))
     types = _wanted(getattr(call.body, "types_filter", ()))
-    authorizer, client = broker.api.authorizer, call.client.identity
     groups = [
         _line(each)
         for each in listings
-        if authorizer.describes_group(client, each.group)
-        and (not states or each.state.lower() in states)
+        if (not states or each.state.lower() in states)
         and (not types or type_of(each).lower() in types)
     ]
     return await encode_if_large(

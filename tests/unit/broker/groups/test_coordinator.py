@@ -1,9 +1,16 @@
 """Committed offsets and deletions survive power cuts and failovers of the group coordinator."""
 
-import pytest
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
 
+import pytest
+from tests.kit.replica_cluster import Cluster
+
+from quorumlog.broker.groups.classic_group import ClassicGroupMachine
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import DeleteGroup, FetchOffsets
+from quorumlog.broker.groups.shell import coordinator as coordinator_module
 from quorumlog.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -31,6 +38,25 @@ from .coordinated import (
     stored,
     tried,
 )
+
+
+def listed(
+    nodes: Cluster, is_listed: Callable[[str, int], bool] = lambda name, turn: True
+) -> list[str]:
+    """Return the groups of the list of node 1. `is_listed` gets the turn of the loop."""
+
+    async def main(runtime: Runtime) -> list[str]:
+        turn = 0
+        listing = asyncio.ensure_future(
+            coordinator(nodes, 1).list_groups(lambda name: is_listed(name, turn))
+        )
+        await asyncio.sleep(0)
+        while not listing.done():
+            turn += 1
+            await asyncio.sleep(0)
+        return [line.group for line in await listing]
+
+    return on(nodes, 1, main)
 
 
 def test_committed_offset_survives_a_power_cut() -> None:
@@ -166,19 +192,44 @@ def test_offsets_of_a_deleted_topic_do_not_apply_to_its_successor() -> None:
         assert stored(nodes, 1) == {("kept", 0): 6}
 
 
+def not_built(group: ClassicGroupMachine) -> NoReturn:
+    """Fail instead of building the line of a group."""
+    raise AssertionError(group.group)
+
+
+def test_list_checks_rights_first_and_yields_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without rights makes no broker build a line for each group."""
+    monkeypatch.setattr(coordinator_module, "LISTED_A_STEP", 2)
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        for number in range(6):
+            asked(nodes, 1, commit(5, group=f"g{number}"))
+        monkeypatch.setattr(ClassicGroupMachine, "listing", not_built)
+        turns_at_check: list[int] = []
+
+        def is_listed(_: str, turn: int) -> bool:
+            turns_at_check.append(turn)
+            return False
+
+        assert listed(nodes, is_listed) == []
+        assert turns_at_check == [0, 0, 1, 1, 2, 2]
+
+
 def test_a_deleted_group_stays_deleted() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
         made(nodes)
         asked(nodes, 1, commit(5))
-        assert [line.group for line in coordinator(nodes, 1).list_groups()] == [GROUP]
+        assert listed(nodes) == [GROUP]
         asked(nodes, 1, DeleteGroup(group=GROUP))
-        assert coordinator(nodes, 1).list_groups() == []
+        assert listed(nodes) == []
         nodes.crash(1)
         nodes.start(1)
         assert stored(nodes, 1) == {}
-        assert coordinator(nodes, 1).list_groups() == []
+        assert listed(nodes) == []
 
 
 def test_loading_coordinator_returns_coordinator_loading() -> None:
