@@ -21,6 +21,7 @@ from ..metadata.acls import AclEnum, name_of
 from ..metadata.authorization import Action
 from ..metadata.scram_credentials import ScramCredential, ScramMechanism
 from ..runtime import ClientIdentity
+from ..runtime.client_bounds import address_block
 
 DETAIL_MAX: Final = 2_000  # characters of a change
 REFUSALS_MAX: Final = 1_000  # different ones within a second that are written
@@ -84,7 +85,7 @@ class AuditLog:
         if claimed_user:
             fields["claimed_user"] = claimed_user[:NAME_MAX]
         event = _Event("authentication", client, tuple(fields.items()))
-        self._record(event, kind=("authentication", client.host))
+        self._record(event, kind=("authentication", address_block(client.host)))
 
     def denied(self, action: Action) -> None:
         """Record an action that is not authorized."""
@@ -95,7 +96,7 @@ class AuditLog:
         }
         client = ClientIdentity(action.principal, action.host)
         event = _Event("denial", client, tuple(fields.items()))
-        self._record(event, kind=("denial", client.host))
+        self._record(event, kind=("denial", address_block(client.host)))
 
     def changed(
         self, client: ClientIdentity, *, change: object, outcome: str, is_failed: bool = False

@@ -1,14 +1,35 @@
 """Bounds of the resources of a node that its clients hold, by principal. Pure."""
 
+import ipaddress
 from collections import Counter
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 from ..errors import Overloaded
 
 UNREAD_BYTES: Final = (256 << 20, 512 << 20)  # of responses, for each principal, in all
 
+IPV6_HOST_BITS: Final = 64
+"""The lower bits of an IPv6 address, which a client chooses in its network."""
+
 T = TypeVar("T")
+
+
+@lru_cache(maxsize=4_096)
+def address_block(host: str) -> str:
+    """Return the addresses that bounds count as one: an IPv4 address, also one that is mapped to
+    IPv6; the /64 of an IPv6 address; any other host as it is."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    network = ipaddress.IPv6Address(int(address) >> IPV6_HOST_BITS << IPV6_HOST_BITS)
+    return f"{network}/{128 - IPV6_HOST_BITS}"
 
 
 class ClientEntries(Generic[T]):

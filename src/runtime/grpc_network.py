@@ -33,7 +33,7 @@ from ..errors import (
     TimedOut,
     UnknownServerError,
 )
-from .client_bounds import UNREAD_BYTES, ClientBytes
+from .client_bounds import UNREAD_BYTES, ClientBytes, address_block
 from .foreign_status import is_unanswered
 from .grpc_options import (
     CALLER_KEEPALIVE_MS,
@@ -465,7 +465,7 @@ class StrangerBound:
 
     async def run(self, context: _Context, work: Awaitable[T]) -> T:
         """Wait for the work of a call. Raise the error of a call that ends."""
-        host = _plain_peer(context.peer()).rpartition(":")[0]
+        host = address_block(_plain_peer(context.peer()).rpartition(":")[0])
         same = [bound for bound, other in self._hosts.items() if other == host]
         if len(same) >= STRANGERS_A_HOST:
             self._end(same[0])
@@ -512,7 +512,7 @@ class Strangers:
 
     async def write(self, context: _Context, response: bytes) -> None:
         """Send a response. Raise Overloaded."""
-        host = _plain_peer(context.peer()).rpartition(":")[0]
+        host = address_block(_plain_peer(context.peer()).rpartition(":")[0])
         await self._unread.write(context, response, host)
 
     async def watch(self, context: _Context, watch: Awaitable[None]) -> None:

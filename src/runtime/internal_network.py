@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..errors import ClusterAuthorizationFailed, Overloaded, QuorumlogError
+from .client_bounds import address_block
 from .node_identity import NodeIdentities
 from .ports import (
     PLAIN_CALLS,
@@ -272,7 +273,7 @@ class _UnidentifiedNode(RefusedConnection):
     ) -> None:
         super().__init__()
         self.transport = transport
-        self.host = transport.peer.rpartition(":")[0]
+        self.host = address_block(transport.peer.rpartition(":")[0])
         self._handshakes = handshakes
         handshakes[self] = None
 

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from ...runtime.client_bounds import address_block
+
 WINDOW_MS: Final = 1_000  # failures of one address within it add up
 DELAY_MS_MAX: Final = 10_000
 WAIT_MS_MAX: Final = 1_000  # for honest clients behind the same address
@@ -25,13 +27,13 @@ class FailureDelays:
     async def before_attempt(self, host: str) -> None:
         """Wait until an address may begin another authentication: one that left before the delayed
         response waits at its next attempt."""
-        last_ms, count = self._recent.get(host, (0, 0))
+        last_ms, count = self._recent.get(address_block(host), (0, 0))
         until_ms = last_ms + min(self._base_ms * count, WAIT_MS_MAX)
         await _pause(until_ms - self._now_ms() if count else 0)
 
     async def after_failure(self, host: str) -> None:
         """Count a failure of an address, and delay its response."""
-        now_ms = self._now_ms()
+        now_ms, host = self._now_ms(), address_block(host)
         last_ms, count = self._recent.pop(host, (0, 0))
         count = count + 1 if now_ms - last_ms < WINDOW_MS else 1
         if len(self._recent) >= ADDRESSES_MAX:

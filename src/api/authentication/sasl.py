@@ -29,6 +29,7 @@ from ...metadata.scram_credentials import (
     credential_of_password,
 )
 from ...runtime import Entropy, Tasks
+from ...runtime.client_bounds import address_block
 from ...scram_keys import ITERATIONS_DEFAULT, SALT_BYTES
 from .tokens import TokenVerifier
 
@@ -115,7 +116,8 @@ class SaslServer:
                 key[1], password, salt=shape.salt, iterations=shape.iterations
             )
 
-        async with self._turns.turn(host, key[0]), self._turns.turn(host):
+        block = address_block(host)
+        async with self._turns.turn(block, key[0]), self._turns.turn(block):
             try:
                 made = await self.tasks.offload("login", job)
             finally:

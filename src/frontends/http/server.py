@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from ...errors import AddressInUse
 from ...runtime import ByteConnection, ByteProtocol, Listener, Runtime, Scope
+from ...runtime.client_bounds import address_block
 from ...runtime.sockets import is_loopback
 from .messages import Access, HttpRequest, HttpResponse, Route, sentence
 
@@ -149,7 +150,7 @@ class HttpServer:
         by_host: dict[str, list[HttpConnection]] = {}
         for each in self._connections:
             if each.may_be_ended:
-                by_host.setdefault(each.host, []).append(each)
+                by_host.setdefault(address_block(each.host), []).append(each)
         if not by_host:
             return False
         oldest = max(by_host.values(), key=len)[0]

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final, Protocol
 
 from ...errors import Overloaded
-from ...runtime.client_bounds import ClientEntries
+from ...runtime.client_bounds import ClientEntries, address_block
 from .api import Client
 from .config import KafkaConfig
 
@@ -42,12 +42,12 @@ class ConnectionLimits:
 
     def count_of(self, host: str) -> int:
         """Return the number of connections of an address."""
-        return self._count(("", host))
+        return self._count(("", address_block(host)))
 
     def has_room(self, listener: str, host: str, *, user: str | None) -> bool:
         """Return True if a connection may be accepted. At a limit the oldest stranger of the
         address with the most of them may end for it. `user` is None for a stranger."""
-        limits = self._limits(listener, host)
+        limits = self._limits(listener, address_block(host))
         full = [(scope, limit) for scope, limit in limits if self._count(scope) >= limit]
         if not full:
             return True
@@ -154,7 +154,7 @@ class ConnectionLimits:
 
 def _key(connection: LimitedConnection) -> _Scope:
     client = connection.client
-    return client.listener, client.identity.host
+    return client.listener, address_block(client.identity.host)
 
 
 def _contains(scope: _Scope, key: _Scope) -> bool:
