@@ -63,6 +63,9 @@ FULL_READ_BYTES: Final = 4 << 10
 """The read size while the request memory is full: these bytes may stay in memory until there is
 room, on thousands of connections at once."""
 
+LARGE_RESPONSE_BYTES: Final = 64 << 10
+"""The bytes in memory of a response that counts as unread until it is sent."""
+
 JOINED_BYTES_MAX: Final = 1 << 10
 """A body up to this size is copied behind its header: cheaper than a second buffer."""
 
@@ -87,6 +90,7 @@ class KafkaConnection:
             "_is_over",
             "_large_held",
             "_large_due",
+            "_large_unread",
             "_blocked_ms",
             "_throttle_timer",
             "_quiet_since_ms",
@@ -101,6 +105,7 @@ class KafkaConnection:
             "_taken_seen",
             "_under_way",
             "_waiting",
+            "_written",
         ),
         *("_apis", "_authentication", "_began_ms", "_is_open", "client"),
     )
@@ -131,6 +136,9 @@ class KafkaConnection:
         self._end_reason = CLIENT
         self._large_held = 0  # bytes of the server's memory for a frame that is being read
         self._large_due = 0  # bytes of it that must arrive until the next check
+        self._written = 0  # bytes of all responses
+        # of large responses that are not sent yet: `_written` at their end, and their bytes
+        self._large_unread: deque[tuple[int, int]] = deque()
         self._blocked_ms = -1  # the last check, if its result was `_blocks_memory`
         self._encoding_us = 0  # time spent on encoding responses, charged with the next one
         self._taken = 0  # requests read so far
@@ -185,6 +193,8 @@ class KafkaConnection:
     def sent(self) -> None:
         """Resume after responses were written to the socket."""
         self._has_moved = True
+        if self._large_unread:
+            self._forget_sent()
         if not self._reads:
             self._advance()
 
@@ -234,6 +244,13 @@ class KafkaConnection:
             self._connection.abort()
         else:
             self._end(FULL, "its user has the most connections, at the limit of connections")
+
+    def end_unread(self, size: int) -> None:
+        """End the connection: the responses that its user does not read take too much memory."""
+        if self._is_over:
+            self._connection.abort()
+        else:
+            self._end(SLOW, f"{size} bytes of responses are not read, at the limit of its user")
 
     def unmute(self) -> None:
         """Stop throttling the client: its quotas have changed."""
@@ -801,11 +818,18 @@ class KafkaConnection:
 
     def _send_parts(self, parts: Sequence[Part], correlation_id: int, *, flexible: bool) -> None:
         """Send a response by its body."""
-        size = 0
+        size = in_files = 0
         for part in parts:
-            size += part.size if isinstance(part, FileRange) else len(part)
+            if isinstance(part, FileRange):
+                in_files += part.size
+            else:
+                size += len(part)
+        if size >= LARGE_RESPONSE_BYTES:
+            self._count_large(size, in_files)
+        size += in_files
         head = answer_head(correlation_id, size, flexible=flexible)
         self._server.figures.sent_bytes += len(head) + size
+        self._written += len(head) + size
         if len(parts) == 1 and size <= JOINED_BYTES_MAX and not isinstance(parts[0], FileRange):
             self._out.append(head + parts[0])
         else:
@@ -824,6 +848,7 @@ class KafkaConnection:
         if answer.error_codes:
             figures.api(api.name).count_errors(answer.error_codes)
         figures.sent_bytes += len(answer.content)
+        self._written += len(answer.content)
         self._out.append(answer.content)
 
     def _write_out(self) -> None:
@@ -832,6 +857,20 @@ class KafkaConnection:
         if out:
             self._out, self._has_moved = [], True
             self._connection.write(out, now=not self._under_way)
+            if self._large_unread:
+                self._forget_sent()
+                self._server.unread.enforce()
+
+    def _count_large(self, size: int, in_files: int) -> None:
+        """Count `size` bytes of a response in memory until it is sent."""
+        self._large_unread.append((self._written + size + in_files, size))
+        self._server.unread.add(self, size)
+
+    def _forget_sent(self) -> None:
+        """Stop counting the large responses that are sent."""
+        sent, large = self._written - self._connection.unsent_bytes(), self._large_unread
+        while large and large[0][0] <= sent:
+            self._server.unread.remove(self, large.popleft()[1])
 
     def _throttle(self, throttle_ms: int) -> None:
         """Stop reading for the throttle time: the client may ignore it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...metadata import MetadataImage
 from ...runtime import ByteConnection, ByteProtocol, Listener, PeerCertificate, Scope
+from ...runtime.client_bounds import UNREAD_BYTES
 from ...runtime.refused import RefusedConnection
 from .api import BrokerContext, Client, KafkaApi
 from .apis import APIS
@@ -18,6 +19,7 @@ from .frames import ReadBuffers
 from .memory import RequestMemory
 from .metrics import FULL, KafkaMetrics, ListenerMetrics
 from .quota_charge import PRODUCE
+from .unread_responses import UnreadResponses
 
 _LOG: Final = logging.getLogger("quorumlog.kafka")
 
@@ -61,6 +63,7 @@ class KafkaServer:
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
         self.limits = ConnectionLimits(broker.settings)  # of all connections
+        self.unread = UnreadResponses(*UNREAD_BYTES)  # of all connections
         self._is_closing = False
         self._check_timer: asyncio.TimerHandle | None = None
         self._told: dict[int, int] = {}  # log lines by second: of the newest second only
@@ -133,6 +136,7 @@ class KafkaServer:
     def connection_ended(self, connection: KafkaConnection, listener: str, reason: str) -> None:
         """Remove an ended connection."""
         self.limits.discard(connection)
+        self.unread.discard(connection)
         del self._connections[connection]
         figures = self.figures.listeners[listener]
         figures.open -= 1
