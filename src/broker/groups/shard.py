@@ -1,7 +1,7 @@
 """The groups of one partition of `__consumer_offsets`: dispatch of requests, protocol changes of
 groups, and deadlines. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, TypeAlias, cast
 
@@ -414,14 +414,14 @@ class GroupShard:
         forgotten: GroupDecision = ShardDecision((ClassicGroupForgotten(group=group),))
         return offsets + forgotten + machine.drop()
 
-    def group_names(self) -> list[str]:
-        """Return the names of all groups."""
-        return list(self._groups)
-
-    def listings(self, names: Iterable[str]) -> list[ListedGroup]:
-        """Return the groups of these names, as far as they exist."""
-        machines = map(self._groups.get, names)
-        return [machine.listing() for machine in machines if machine is not None]
+    def listings(
+        self, is_listed: Callable[[str], bool] = lambda name: True
+    ) -> Iterator[ListedGroup | None]:
+        """Yield each group that `is_listed` accepts, and None for another or a removed one. The
+        state may change between two steps."""
+        for name in list(self._groups):
+            machine = self._groups.get(name) if is_listed(name) else None
+            yield None if machine is None else machine.listing()
 
     @property
     def offset_count(self) -> int:

@@ -51,7 +51,7 @@ class GroupMetrics(CoordinatorMetrics):
 
 
 LISTED_A_STEP: Final = 500
-"""The groups of a list whose rights are checked before the loop continues: a few milliseconds."""
+"""The groups of a list that are checked before the loop continues: a few milliseconds."""
 
 NAMES: Final = CoordinatorNames(topic=OFFSETS_TOPIC, entity="group", entities="groups")
 
@@ -172,12 +172,11 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
         found = []
         shards = [shard.loaded_state() for _, shard in sorted(self._shards.items())]
         for shard in shards:
-            names = shard.group_names()
-            for begin in range(0, len(names), LISTED_A_STEP):
-                if begin:
+            for count, line in enumerate(shard.listings(is_listed), 1):
+                if line is not None:
+                    found.append(line)
+                if not count % LISTED_A_STEP:
                     await asyncio.sleep(0)
-                step = names[begin : begin + LISTED_A_STEP]
-                found += shard.listings(filter(is_listed, step))
         return sorted(found, key=lambda line: line.group)
 
     def census(self) -> GroupCensus:
@@ -191,7 +190,7 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
             found.partitions_served += 1
             found.offsets += groups.offset_count
             found.members += groups.member_count()
-            for line in groups.listings(groups.group_names()):
+            for line in filter(None, groups.listings()):
                 counted = found.groups_by_state.get(line.state, 0)
                 found.groups_by_state[line.state] = counted + 1
         return found
