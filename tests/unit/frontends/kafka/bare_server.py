@@ -62,6 +62,19 @@ PLAIN = KafkaApi(key=PLAIN_KEY, name="Plain", low=2, high=7, flexible=5, handle=
 BROKEN = KafkaApi(key=BROKEN_KEY, name="Broken", low=0, high=2, flexible=2, handle=broken)
 
 
+LARGE_KEY = 37
+
+
+async def large(door: BrokerContext, call: Call) -> Answer:
+    """Answer with 100 KB."""
+    row = {"name": "t", "error_code": 0, "error_message": "x" * 30_000}
+    return {"results": [row] * 4}
+
+
+LARGE = KafkaApi(key=LARGE_KEY, name="Large", low=0, high=3, flexible=2, handle=large)
+ASKED: dict[str, Any] = {"topics": (), "timeout": 5, "validate_only": False}
+
+
 def topics(*names: str) -> dict[str, Any]:
     """Return the fields of a plain request."""
     rows = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]

@@ -3,7 +3,6 @@
 import asyncio
 import struct
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.kit.kafka_client import ConnectionEnded, RawClient, connect, connected
@@ -16,23 +15,21 @@ from quorumlog.errors import (
     TransportError,
 )
 from quorumlog.frontends.kafka import KafkaServer
-from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, Done, KafkaApi
+from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, Done
 from quorumlog.metadata.client_quotas import REQUEST_PERCENTAGE
 from quorumlog.runtime import Runtime
 
-from .bare_server import GATED_KEY, PLAIN_KEY, Gate, bare_server, is_served, topics
-
-LARGE_KEY = 37
-
-
-async def large(door: BrokerContext, call: Call) -> Answer:
-    """Respond with 100 KB."""
-    row = {"name": "t", "error_code": 0, "error_message": "x" * 30_000}
-    return {"results": [row] * 4}
-
-
-LARGE = KafkaApi(key=LARGE_KEY, name="Large", low=0, high=3, flexible=2, handle=large)
-ASKED: dict[str, Any] = {"topics": (), "timeout": 5, "validate_only": False}
+from .bare_server import (
+    ASKED,
+    GATED_KEY,
+    LARGE,
+    LARGE_KEY,
+    PLAIN_KEY,
+    Gate,
+    bare_server,
+    is_served,
+    topics,
+)
 
 
 def at_once(door: BrokerContext, call: Call, done: Done) -> bool:

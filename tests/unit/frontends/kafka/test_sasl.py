@@ -2,11 +2,11 @@
 
 import asyncio
 from base64 import b64decode
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import scramp
-from tests.kit.kafka_client import ConnectionEnded, RawClient, connect, connected
+from tests.kit.kafka_client import ConnectionEnded, connect, connected
 from tests.kit.kafka_node import KafkaNode, run_on_kafka_node
 from tests.kit.users import SHA_512, remove_user, set_password
 from tests.kit.waits import wait_until
@@ -25,64 +25,32 @@ from quorumlog.records import Record, encode_batch
 from .admin_calls import create_topic
 from .named_requests import long_fetch
 from .produce_fetch import produce
+from .sasl_client import (
+    AUTHENTICATE,
+    DESCRIBE_CLUSTER,
+    HANDSHAKE,
+    PASSWORD,
+    SASL,
+    begin,
+    log_in,
+    may_describe,
+    sasl_address,
+    step,
+)
 
-FETCH, HANDSHAKE, AUTHENTICATE, METADATA, DESCRIBE_CLUSTER = 1, 17, 36, 3, 60
-SASL: Final[dict[str, Any]] = {
-    "listeners_kafka": ("127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"),
-    "super_users": ("User:ANONYMOUS", "User:admin"),
-}
-PASSWORD: Final = "correct horse battery"
-
-
-def _sasl_address(kafka: KafkaNode) -> str:
-    return kafka.node.addresses.kafka_listeners["SASL_PLAINTEXT"]
-
-
-async def _begin(client: RawClient, mechanism: str = "SCRAM-SHA-256") -> Any:
-    return await client.ask(HANDSHAKE, 1, mechanism=mechanism)
-
-
-async def _step(client: RawClient, message: str | bytes) -> Any:
-    content = message if isinstance(message, bytes) else message.encode()
-    return await client.ask(AUTHENTICATE, 2, auth_bytes=content)
-
-
-async def _log_in(
-    client: RawClient, user: str, password: str, mechanism: str = "SCRAM-SHA-256"
-) -> Any:
-    """Log in with SCRAM. Return the last response."""
-    await _begin(client, mechanism)
-    exchange = scramp.ScramClient([mechanism], user, password, c_nonce="n" * 24)
-    answer = await _step(client, exchange.get_client_first())
-    if answer.error_code.value:
-        return answer
-    exchange.set_server_first(answer.auth_bytes.decode())
-    answer = await _step(client, exchange.get_client_final())
-    if not answer.error_code.value:
-        exchange.set_server_final(answer.auth_bytes.decode())
-    return answer
-
-
-async def _may_describe(client: RawClient) -> bool:
-    answer = await client.ask(
-        DESCRIBE_CLUSTER,
-        1,
-        include_cluster_authorized_operations=False,
-        endpoint_type=1,
-    )
-    return bool(answer.error_code.value != ClusterAuthorizationFailed.code and answer.brokers)
+FETCH, METADATA = 1, 3
 
 
 def test_user_logs_in_with_either_hash_and_acts_under_that_name() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "admin", PASSWORD)
         await set_password(kafka.node, "alice", PASSWORD, SHA_512)
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-            answer = await _log_in(client, "admin", PASSWORD)
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
+            answer = await log_in(client, "admin", PASSWORD)
             assert answer.error_code.value == 0
-            assert await _may_describe(client)
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-            answer = await _log_in(client, "alice", PASSWORD, "SCRAM-SHA-512")
+            assert await may_describe(client)
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
+            answer = await log_in(client, "alice", PASSWORD, "SCRAM-SHA-512")
             assert answer.error_code.value == 0
             names = await client.ask(29, 3, **_EVERY_ACL)
             assert names.error_code.value == ClusterAuthorizationFailed.code
@@ -106,9 +74,9 @@ def test_wrong_password_and_unknown_user_are_refused_alike_after_a_delay() -> No
         await set_password(kafka.node, "alice", PASSWORD)
         texts = []
         for user in ("alice", "mallory"):
-            async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            async with connected(kafka.runtime, sasl_address(kafka)) as client:
                 began_ms = kafka.runtime.clock.now_ms()
-                answer = await _log_in(client, user, "wrong")
+                answer = await log_in(client, user, "wrong")
                 assert kafka.runtime.clock.now_ms() - began_ms >= 100
                 assert answer.error_code.value == SaslAuthenticationFailed.code
                 texts.append(answer.error_message)
@@ -120,13 +88,13 @@ def test_wrong_password_and_unknown_user_are_refused_alike_after_a_delay() -> No
 
 def test_delayed_authentication_holds_no_request_memory() -> None:
     async def main(kafka: KafkaNode) -> None:
-        server, address = kafka.node.parts.kafka, _sasl_address(kafka)
+        server, address = kafka.node.parts.kafka, sasl_address(kafka)
         assert server is not None
         async with (
             connected(kafka.runtime, address) as refused,
             connected(kafka.runtime, address) as next_one,
         ):
-            await _begin(refused)
+            await begin(refused)
             refused.send(AUTHENTICATE, 2, auth_bytes=b"x" * 20_000)
             await wait_until(lambda: server.figures.open == 1 and not server.memory.taken)
             next_one.send(HANDSHAKE, 1, mechanism="x" * 20_000)
@@ -139,9 +107,9 @@ def test_unknown_user_gets_the_same_salt_every_time() -> None:
     async def main(kafka: KafkaNode) -> None:
         salts = []
         for _ in range(2):
-            async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-                await _begin(client)
-                answer = await _step(client, "n,,n=mallory,r=abcdefghijklmnopqrst")
+            async with connected(kafka.runtime, sasl_address(kafka)) as client:
+                await begin(client)
+                answer = await step(client, "n,,n=mallory,r=abcdefghijklmnopqrst")
                 salts.append(answer.auth_bytes.decode().split(",")[1:])
         assert salts[0] == salts[1]
         assert salts[0][0].startswith("s=")
@@ -156,7 +124,7 @@ def test_no_other_request_is_answered_before_the_login() -> None:
         for api in APIS:
             if api.key in (HANDSHAKE, AUTHENTICATE, 18):
                 continue
-            async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            async with connected(kafka.runtime, sasl_address(kafka)) as client:
                 client.send_body(api.key, api.high, bytes(64))
                 await client.ended()
                 assert client.has_ended, api.name
@@ -170,9 +138,9 @@ def test_no_other_request_is_answered_before_the_login() -> None:
 def test_request_behind_a_failed_login_in_one_packet_is_not_started() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "alice", PASSWORD)
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-            await _begin(client)
-            await _step(client, "n,,n=alice,r=abcdefghijklmnopqrst")
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
+            await begin(client)
+            await step(client, "n,,n=alice,r=abcdefghijklmnopqrst")
             client.send(AUTHENTICATE, 2, auth_bytes=b"c=biws,r=abc,p=AAAA")
             client.send(18, 3, client_software_name="test", client_software_version="1")
             _, answer = await client.answer(AUTHENTICATE, 2)
@@ -185,24 +153,24 @@ def test_request_behind_a_failed_login_in_one_packet_is_not_started() -> None:
 def test_steps_out_of_order_end_the_connection() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "alice", PASSWORD)
-        address = _sasl_address(kafka)
+        address = sasl_address(kafka)
         async with connected(kafka.runtime, address) as client:  # no handshake
-            answer = await _step(client, "n,,n=alice,r=abcdefghijklmnopqrst")
+            answer = await step(client, "n,,n=alice,r=abcdefghijklmnopqrst")
             assert answer.error_code.value == IllegalSaslState.code
             await client.ended()
         async with connected(kafka.runtime, address) as client:  # another mechanism within
-            await _begin(client)
-            await _step(client, "n,,n=alice,r=abcdefghijklmnopqrst")
-            answer = await _begin(client, "SCRAM-SHA-512")
+            await begin(client)
+            await step(client, "n,,n=alice,r=abcdefghijklmnopqrst")
+            answer = await begin(client, "SCRAM-SHA-512")
             assert answer.error_code.value == IllegalSaslState.code
             await client.ended()
         for mechanism in ("PLAIN", "OAUTHBEARER", "GSSAPI", ""):  # the first two need TLS
             async with connected(kafka.runtime, address) as client:
-                answer = await _begin(client, mechanism)
+                answer = await begin(client, mechanism)
                 assert answer.error_code.value == UnsupportedSaslMechanism.code
                 assert list(answer.mechanisms) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
                 await client.ended()
-        answer = await _begin(kafka.client)  # a listener without SASL
+        answer = await begin(kafka.client)  # a listener without SASL
         assert answer.error_code.value == IllegalSaslState.code
 
     run_on_kafka_node(main, "/node", **SASL)
@@ -211,7 +179,7 @@ def test_steps_out_of_order_end_the_connection() -> None:
 def test_malformed_and_replayed_messages_of_scram_are_refused() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "alice", PASSWORD)
-        address = _sasl_address(kafka)
+        address = sasl_address(kafka)
         for message in (
             b"",
             b"\xff\xfe",
@@ -220,22 +188,22 @@ def test_malformed_and_replayed_messages_of_scram_are_refused() -> None:
             b"n,a=bob,n=alice,r=x",
         ):
             async with connected(kafka.runtime, address) as client:
-                await _begin(client)
-                answer = await _step(client, message)
+                await begin(client)
+                answer = await step(client, message)
                 assert answer.error_code.value == SaslAuthenticationFailed.code, message
                 await client.ended()
         exchange = scramp.ScramClient(["SCRAM-SHA-256"], "alice", PASSWORD, c_nonce="n" * 24)
         async with connected(kafka.runtime, address) as client:
-            await _begin(client)
+            await begin(client)
             opening = exchange.get_client_first()
-            first = await _step(client, opening)
+            first = await step(client, opening)
             exchange.set_server_first(first.auth_bytes.decode())
             final = exchange.get_client_final()
-            assert (await _step(client, final)).error_code.value == 0
+            assert (await step(client, final)).error_code.value == 0
         async with connected(kafka.runtime, address) as client:  # the proof of the other login
-            await _begin(client)
-            await _step(client, opening)
-            answer = await _step(client, final)
+            await begin(client)
+            await step(client, opening)
+            answer = await step(client, final)
             assert answer.error_code.value == SaslAuthenticationFailed.code
 
     run_on_kafka_node(main, "/node", **SASL)
@@ -245,21 +213,21 @@ def test_session_ends_unless_the_client_authenticates_again() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "admin", PASSWORD)
         await set_password(kafka.node, "alice", PASSWORD)
-        address = _sasl_address(kafka)
+        address = sasl_address(kafka)
         async with connected(kafka.runtime, address) as client:
-            answer = await _log_in(client, "admin", PASSWORD)
+            answer = await log_in(client, "admin", PASSWORD)
             assert answer.session_lifetime.total_seconds() == 5
             await asyncio.sleep(4)
-            await _log_in(client, "admin", PASSWORD)
+            await log_in(client, "admin", PASSWORD)
             await asyncio.sleep(4)
-            assert await _may_describe(client)
+            assert await may_describe(client)
             await asyncio.sleep(2)
             client.send_body(METADATA, 12, bytes(16))
             await client.ended()
             assert client.has_ended
         async with connected(kafka.runtime, address) as client:  # as another user
-            await _log_in(client, "admin", PASSWORD)
-            answer = await _log_in(client, "alice", PASSWORD)
+            await log_in(client, "admin", PASSWORD)
+            answer = await log_in(client, "alice", PASSWORD)
             assert answer.error_code.value == SaslAuthenticationFailed.code
             await client.ended()
 
@@ -269,11 +237,11 @@ def test_session_ends_unless_the_client_authenticates_again() -> None:
 def test_client_authenticates_again_at_most_once_a_second() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "admin", PASSWORD)
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
             for pause_ms in (0, REAUTHENTICATION_INTERVAL_MS, 0):
-                assert not (await _log_in(client, "admin", PASSWORD)).error_code.value
+                assert not (await log_in(client, "admin", PASSWORD)).error_code.value
                 await asyncio.sleep(pause_ms / 1_000)
-            answer = await _begin(client)
+            answer = await begin(client)
             assert answer.error_code.value == IllegalSaslState.code
             await client.ended()
 
@@ -284,8 +252,8 @@ def test_request_that_waits_for_an_earlier_one_does_not_begin_after_the_session(
     async def main(kafka: KafkaNode) -> None:
         await create_topic(kafka.channel, "quiet")
         await set_password(kafka.node, "admin", PASSWORD)
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-            await _log_in(client, "admin", PASSWORD)
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
+            await log_in(client, "admin", PASSWORD)
             client.send_body(FETCH, 12, long_fetch("quiet"))
             client.send(DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)
             with pytest.raises(ConnectionEnded):
@@ -304,8 +272,8 @@ def test_fetch_that_waits_returns_no_record_written_after_the_session(is_usual: 
     async def main(kafka: KafkaNode) -> None:
         await create_topic(kafka.channel, "quiet")
         await set_password(kafka.node, "admin", PASSWORD)
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-            await _log_in(client, "admin", PASSWORD)
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
+            await log_in(client, "admin", PASSWORD)
             client.send_body(FETCH, 12, long_fetch("quiet", is_usual=is_usual))
             await asyncio.sleep(6)
             secret = encode_batch([Record(0, 0, None, b"secret")])
@@ -323,9 +291,9 @@ def test_unknown_user_has_iterations_and_a_salt_length_of_known_ones() -> None:
         async def shapes() -> set[tuple[int, int]]:
             found = set()
             for number in range(20):
-                async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-                    await _begin(client)
-                    answer = await _step(client, f"n,,n=nobody{number},r=abcdefghijklmnopqrst")
+                async with connected(kafka.runtime, sasl_address(kafka)) as client:
+                    await begin(client)
+                    answer = await step(client, f"n,,n=nobody{number},r=abcdefghijklmnopqrst")
                 _, salt, count = answer.auth_bytes.decode().split(",")
                 found.add((int(count[2:]), len(b64decode(salt[2:]))))
             return found
@@ -343,9 +311,9 @@ def test_unknown_user_has_iterations_and_a_salt_length_of_known_ones() -> None:
 
 def test_failed_logins_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def main(kafka: KafkaNode) -> None:
-        clients = [await connect(kafka.runtime, _sasl_address(kafka)) for _ in range(40)]
+        clients = [await connect(kafka.runtime, sasl_address(kafka)) for _ in range(40)]
         for client in clients:
-            await _begin(client)
+            await begin(client)
         for client in clients:
             client.send(AUTHENTICATE, 2, auth_bytes=b"n,,n=x")
         for client in clients:
@@ -361,9 +329,9 @@ def test_connection_ends_when_its_password_changes_or_is_removed() -> None:
     async def main(kafka: KafkaNode) -> None:
         for is_removed in (False, True):
             await set_password(kafka.node, "admin", PASSWORD)
-            async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-                await _log_in(client, "admin", PASSWORD)
-                assert await _may_describe(client)
+            async with connected(kafka.runtime, sasl_address(kafka)) as client:
+                await log_in(client, "admin", PASSWORD)
+                assert await may_describe(client)
                 if is_removed:
                     await remove_user(kafka.node, "admin")
                 else:
@@ -376,7 +344,7 @@ def test_connection_ends_when_its_password_changes_or_is_removed() -> None:
 
 def test_client_that_never_logs_in_is_disconnected() -> None:
     async def main(kafka: KafkaNode) -> None:
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
             for _ in range(3):
                 await client.ask(18, 3, client_software_name="t", client_software_version="1")
                 await asyncio.sleep(0.3)
@@ -388,7 +356,7 @@ def test_client_that_never_logs_in_is_disconnected() -> None:
 
 def test_large_request_before_the_login_ends_the_connection_without_memory_for_it() -> None:
     async def main(kafka: KafkaNode) -> None:
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
             client.send_raw((1 << 20).to_bytes(4, "big") + AUTHENTICATE.to_bytes(2, "big"))
             await client.ended()
             assert client.has_ended
@@ -401,13 +369,13 @@ def test_large_request_before_the_login_ends_the_connection_without_memory_for_i
 def test_login_with_the_old_password_fails_after_it_has_changed() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "admin", PASSWORD)
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-            await _begin(client)
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
+            await begin(client)
             exchange = scramp.ScramClient(["SCRAM-SHA-256"], "admin", PASSWORD, c_nonce="n" * 24)
-            first = await _step(client, exchange.get_client_first())
+            first = await step(client, exchange.get_client_first())
             exchange.set_server_first(first.auth_bytes.decode())
             await set_password(kafka.node, "admin", "another")
-            answer = await _step(client, exchange.get_client_final())
+            answer = await step(client, exchange.get_client_final())
             assert answer.error_code.value == SaslAuthenticationFailed.code
             await client.ended()
 
@@ -419,9 +387,9 @@ def test_long_names_are_refused_before_they_are_prepared() -> None:
     loop."""
 
     async def main(kafka: KafkaNode) -> None:
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-            await _begin(client)
-            answer = await _step(client, f"n,,n={chr(0xFDFA) * 700},r=abcdefghijklmnopqrst")
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
+            await begin(client)
+            answer = await step(client, f"n,,n={chr(0xFDFA) * 700},r=abcdefghijklmnopqrst")
             assert answer.error_code.value == SaslAuthenticationFailed.code
             assert "the limit is 2000" in answer.error_message
 
@@ -431,8 +399,8 @@ def test_long_names_are_refused_before_they_are_prepared() -> None:
 def test_guesses_behind_a_failed_one_are_not_answered() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "alice", PASSWORD)
-        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
-            await _begin(client)
+        async with connected(kafka.runtime, sasl_address(kafka)) as client:
+            await begin(client)
             for _ in range(3):
                 client.send(AUTHENTICATE, 2, auth_bytes=b"n,,n=alice")
             _, answer = await client.answer(AUTHENTICATE, 2)
@@ -446,15 +414,15 @@ def test_guesses_behind_a_failed_one_are_not_answered() -> None:
 def test_client_that_leaves_before_the_answer_waits_at_its_next_attempt() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "alice", PASSWORD)
-        address = _sasl_address(kafka)
+        address = sasl_address(kafka)
         for _ in range(8):
             async with connected(kafka.runtime, address) as client:
-                await _begin(client)
+                await begin(client)
                 client.send(AUTHENTICATE, 2, auth_bytes=b"n,,n=alice")
                 await asyncio.sleep(0.02)
         async with connected(kafka.runtime, address) as client:
             began_ms = kafka.runtime.clock.now_ms()
-            await _begin(client)
+            await begin(client)
             assert kafka.runtime.clock.now_ms() - began_ms >= 100
 
     run_on_kafka_node(main, "/node", **SASL)
@@ -463,7 +431,7 @@ def test_client_that_leaves_before_the_answer_waits_at_its_next_attempt() -> Non
 def test_claimed_sizes_before_the_login_use_no_memory_of_all_clients() -> None:
     async def main(kafka: KafkaNode) -> None:
         assert kafka.node.parts.kafka is not None
-        clients = [await connect(kafka.runtime, _sasl_address(kafka)) for _ in range(50)]
+        clients = [await connect(kafka.runtime, sasl_address(kafka)) for _ in range(50)]
         for client in clients:
             client.send_raw((36_000).to_bytes(4, "big") + AUTHENTICATE.to_bytes(2, "big"))
         await asyncio.sleep(1)

@@ -12,8 +12,7 @@ from quorumlog.frontends.kafka.api import Client
 from quorumlog.frontends.kafka.unread_responses import UnreadResponses
 from quorumlog.runtime import ClientIdentity, Runtime
 
-from .bare_server import bare_server, is_served
-from .test_connection_limits import ASKED, LARGE, LARGE_KEY
+from .bare_server import ASKED, LARGE, LARGE_KEY, bare_server, is_served
 
 
 class _Unread:
