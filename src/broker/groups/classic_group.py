@@ -16,6 +16,7 @@ The behaviour is that of Apache Kafka 4.1, with these differences:
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ...errors import (
     CoordinatorNotAvailable,
@@ -497,6 +498,20 @@ class ClassicGroupMachine:
     def is_stable(self) -> bool:
         """True in state Stable: all members have their assignments."""
         return self._rebalance.state is ClassicGroupState.STABLE
+
+    @property
+    def member_bytes(self) -> int:
+        """The bytes of the subscriptions and assignments of all members."""
+        roster = self._rebalance.roster
+        return roster.stored_bytes + roster.assigned_bytes
+
+    def replaced_bytes(self, request: Any) -> int:
+        """Return the bytes that a request of a member replaces."""
+        roster = self._rebalance.roster
+        if isinstance(request, SyncGroup):
+            return roster.assigned_bytes
+        old = roster.members.get(request.member_id) or roster.by_instance(request.instance_id)
+        return 0 if old is None else old.stored_bytes
 
     @property
     def member_count(self) -> int:

@@ -156,8 +156,8 @@ class Roster:
     """
 
     __slots__ = (
-        "_instances", "_supporters", "_topics", "members", "pending", "protocol_type",
-        "stored_bytes", "waiting_count",
+        "_instances", "_supporters", "_topics", "assigned_bytes", "members", "pending",
+        "protocol_type", "stored_bytes", "waiting_count",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -166,6 +166,7 @@ class Roster:
         self.protocol_type = ""  # kept when the last member has left
         self.waiting_count = 0  # members with a waiting join
         self.stored_bytes = 0  # approximate stored size of all members
+        self.assigned_bytes = 0  # of all assignments
         self._instances: dict[str, str] = {}  # member id by instance id
         self._supporters: dict[str, int] = {}  # number of members by protocol
         self._topics: tuple[str | None, frozenset[str] | None] | None = None  # cache of `topics`
@@ -254,6 +255,12 @@ class Roster:
         member.protocols = protocols
         self._count(member, 1)
 
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Set the assignments of all members, by member id."""
+        for member in self:
+            member.assignment = assignments.get(member.member_id, b"")
+        self.assigned_bytes = sum(len(member.assignment) for member in self)
+
     def wait(self, member: ClassicMember, ticket: Ticket) -> None:
         """Record the waiting join of a member."""
         assert member.joining is None, f"{member.member_id!r} joins twice"
@@ -271,6 +278,7 @@ class Roster:
     def _count(self, member: ClassicMember, step: int) -> None:
         self._topics = None
         self.stored_bytes += step * member.stored_bytes
+        self.assigned_bytes += step * len(member.assignment)
         for name, _ in member.protocols:
             count = self._supporters.get(name, 0) + step
             if count:
@@ -350,6 +358,8 @@ class Roster:
         assert instances == self._instances, f"{instances} found, {self._instances} kept"
         brought = sum(member.stored_bytes for member in self)
         assert brought == self.stored_bytes, f"{brought} bytes, {self.stored_bytes} counted"
+        assigned = sum(len(member.assignment) for member in self)
+        assert assigned == self.assigned_bytes, f"{assigned}, {self.assigned_bytes} counted"
         waiting = sum(1 for member in self if member.joining is not None)
         assert waiting == self.waiting_count, f"{waiting} wait, {self.waiting_count} counted"
         assert not self.pending.keys() & self.members.keys(), "pending and a member"

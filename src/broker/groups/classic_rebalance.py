@@ -369,8 +369,7 @@ class ClassicRebalance:
 
     def assign(self, assignments: Mapping[str, bytes], builder: GroupDecisionBuilder) -> None:
         """Store the leader's assignments and answer the waiting syncs, the leader's among them."""
-        for member in self.roster:
-            member.assignment = assignments.get(member.member_id, b"")
+        self.roster.assign(assignments)
         self._become(ClassicGroupState.STABLE, builder.now_ms)
         builder.store(self.record())
         for member in self.roster:

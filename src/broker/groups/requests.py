@@ -40,6 +40,7 @@ class GroupRequest(CoordinatorRequest[R]):
     """The operation on the group that a client must be authorized for."""
 
     group: str
+    client: str = field(default="", compare=False)  # the principal, for limits; "": none
 
     @property
     def key(self) -> str:

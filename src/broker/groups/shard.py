@@ -21,6 +21,7 @@ from ..coordinator.decision import NOTHING, UNDECIDED, Answered, Failed, ShardDe
 from .classic_group import ClassicGroupMachine
 from .config import GroupConfig
 from .consumer import ConsumerGroupMachine, upgrade
+from .member_bytes import ShardMemberBytes
 from .offsets import OffsetEntry, Offsets
 from .records import (
     ClassicGroup,
@@ -97,6 +98,7 @@ class GroupShard:
         self._producers = TransactionalProducers(producer_limits)
         self._deadlines: list[tuple[int, str]] = []  # a heap; valid: equal to `_due`
         self._due: dict[str, int] = {}
+        self.members = ShardMemberBytes(self._groups)  # what the members of all groups sent
         self._check_ms: int | None = None  # time of the next expiry check of offsets
         self._to_check: list[str] = []  # groups that the current expiry check has yet to visit
         self._handlers: dict[type, Callable[..., GroupDecision]] = {
@@ -496,6 +498,7 @@ class GroupShard:
         ):
             del self._groups[group]
             machine = None
+        self.members.update(group)
         due_ms = None if machine is None else machine.deadline_ms()
         if due_ms is None:
             self._due.pop(group, None)

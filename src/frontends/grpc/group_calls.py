@@ -107,6 +107,7 @@ class GroupCalls:
         async def here() -> pb.GroupHeartbeatResponse:
             describes = self._authorizer.describes_topics(context.client)
             asked = read_heartbeat(self._image, request, client_of(context).host, describes)
+            asked.client = client_of(context).principal
             beat = await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             response = pb.GroupHeartbeatResponse(
                 member_epoch=beat.member_epoch,

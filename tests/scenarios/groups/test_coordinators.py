@@ -52,7 +52,7 @@ def waiting(scene: ScriptedGroup) -> int:
 
 def state(scene: ScriptedGroup) -> str:
     """Return the state of the group."""
-    (line,) = term(scene).loaded_state().listings()
+    (line,) = filter(None, term(scene).loaded_state().listings())
     return line.state
 
 

@@ -58,7 +58,7 @@ from ..requests import (
 from . import classic_members, heartbeat
 from .classic_members import assignment_bytes
 from .core import ASSIGN, GroupCore
-from .state import GroupState
+from .state import GroupState, stored_bytes
 
 
 class ConsumerGroupMachine:
@@ -276,6 +276,18 @@ class ConsumerGroupMachine:
     def protocol_type(self) -> str:
         """The protocol type of consumers."""
         return PROTOCOL_TYPE
+
+    @property
+    def member_bytes(self) -> int:
+        """The bytes of the subscriptions of all members."""
+        return self.state.stored_bytes
+
+    def replaced_bytes(self, request: Any) -> int:
+        """Return the bytes that a request of a member replaces."""
+        old = self.state.members.get(request.member_id)
+        if old is None and request.instance_id is not None:
+            old = self.state.static_member(request.instance_id)
+        return 0 if old is None else stored_bytes(old)
 
     @property
     def member_count(self) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ....metadata.image import MetadataImage
     from ....records.control import TransactionMarker
     from ...coordinator.shell.coordinator_shard import CoordinatorDeps
+    from ..member_bytes import MemberBytesLimits
     from ..requests import (
         CommitOutcome,
         CommitTransactionalOffsets,
@@ -65,6 +66,7 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
         self.verifier: Verifier | None = None  # set when the broker has a transaction coordinator
         self._config = config
         self._members = entropy.stream("group members")
+        self._member_limits: MemberBytesLimits | None = None
         super().__init__(
             context,
             NAMES,
@@ -208,7 +210,24 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
             config=self._config,
             figures=self.figures,
             draw=self._draw,
+            limits=self._limits(),
         )
+
+    def _limits(self) -> "MemberBytesLimits":
+        from ..member_bytes import MemberBytesLimits
+
+        if self._member_limits is None:
+            self._member_limits = MemberBytesLimits(self._member_bytes, self._bytes_of)
+        return self._member_limits
+
+    def _member_bytes(self) -> int:
+        states = (shard.state for shard in self._shards.values())
+        return sum(state.members.total for state in states if state is not None)
+
+    def _bytes_of(self, partition: int, group: str) -> int:
+        shard = self._shards.get(partition)
+        state = None if shard is None else shard.state
+        return 0 if state is None else state.members.of_group(group)
 
     def _draw(self) -> str:
         return self._members.token(16).hex()

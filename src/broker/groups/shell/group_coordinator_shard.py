@@ -13,6 +13,7 @@ from ...coordinator.shell.coordinator_shard import BatchLimits, CoordinatorDeps,
 from ...coordinator.shell.internal_topic import CoordinatorNames
 from ..config import GroupConfig
 from ..formats import decode, encode, encode_plain_commit
+from ..member_bytes import MemberBytesLimits
 from ..records import (
     ClassicGroup,
     ConsumerGroup,
@@ -44,12 +45,14 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
         config: GroupConfig,
         figures: GroupMetrics,
         draw: Callable[[], str],
+        limits: MemberBytesLimits,
     ) -> None:
-        """`draw` returns a random member id."""
+        """`draw` returns a random member id. `limits` are those of all shards of the broker."""
         super().__init__(deps, names, partition, leader_epoch)
         self._config = config
         self._figures = figures
         self._draw = draw
+        self._member_limits = limits
 
     def _new_state(self, limits: BatchLimits) -> GroupShard:
         # Subscriptions leave space to be stored together with assignments of the same size and the
@@ -69,6 +72,11 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
 
     def _check_request(self, request: Any) -> None:
         check_texts(request)
+        state = self.state
+        growth = 0 if state is None else state.members.growth(request)
+        if growth:
+            now_ms = self._deps.clock.now_ms()
+            self._member_limits.add(request.client, self.partition, request.group, growth, now_ms)
 
     def _is_read_only(self, request: Any) -> bool:
         return isinstance(request, READ_ONLY)

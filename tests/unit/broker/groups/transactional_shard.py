@@ -216,7 +216,7 @@ class TransactionalShard:
 
     def states(self) -> dict[str, str]:
         """Return the state of each group."""
-        return {line.group: line.state for line in self.shard.listings()}
+        return {line.group: line.state for line in filter(None, self.shard.listings())}
 
 
 def last_stable_offset(log: Iterable[LogEntry]) -> int:

@@ -1,6 +1,7 @@
 """The connections of users at a limit."""
 
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from tests.kit.kafka_client import ConnectionEnded, RawClient, connected
@@ -22,6 +23,8 @@ async def _logged_in(kafka: KafkaNode, stack: AsyncExitStack, user: str) -> RawC
 
 @pytest.mark.parametrize("limit", ["kafka_connections_max", "kafka_connections_max_per_ip"])
 def test_user_with_many_connections_loses_the_oldest_one_to_a_user_with_few(limit: str) -> None:
+    settings: dict[str, Any] = {**SASL, limit: LIMIT}
+
     async def main(kafka: KafkaNode) -> None:
         for user in ("admin", "mallory"):
             await set_password(kafka.node, user, PASSWORD)
@@ -41,7 +44,7 @@ def test_user_with_many_connections_loses_the_oldest_one_to_a_user_with_few(limi
         assert server is not None
         assert server.figures.listeners["SASL_PLAINTEXT"].ended["full"] == 3
 
-    run_on_kafka_node(main, "/node", **SASL, **{limit: LIMIT})
+    run_on_kafka_node(main, "/node", **settings)
 
 
 def test_stranger_ends_no_connection_of_a_user() -> None:
