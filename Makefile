@@ -37,7 +37,7 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup browser prometheus site console-pictures spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly shrink coverage-core track-record mutate mutate-simulated fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
+.PHONY: help setup browser prometheus site console-pictures spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly shrink coverage-core track-record mutate mutate-simulated mutate-native fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -196,6 +196,10 @@ mutate: setup ## change the consensus core's decisions one by one, and write wha
 
 mutate-simulated: setup ## change decisions of the cores, or of CORE=groups alone, and count what the seeds of CI notice
 	nice -n 10 $(BIN)/python -m tests.mutation.simulated $(CORE)
+	$(BIN)/python -m tests.mutation.simulated --page
+
+mutate-native: setup ## change the compiled modules, and count what the comparisons with their plain twins notice (an hour)
+	nice -n 10 $(BIN)/python -m tests.mutation.native
 	$(BIN)/python -m tests.mutation.simulated --page
 
 coverage-core: setup ## branch coverage of the consensus core by its own tests; fails under CORE_COVERAGE=97 percent

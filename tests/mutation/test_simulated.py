@@ -35,7 +35,9 @@ def test_python_errors_and_unreached_mutants_do_not_count() -> None:
         Result(module="m", place="p", change=str(at), line=1, ending=each, by="", seeds=1)
         for at, each in enumerate(endings)
     ]
-    assert row("core", results) == "| core | 7 | 1 | 1 | 1 | 3 | 1 | 60% (23% to 88%) |"
+    counts = "| 7 | 1 | 1 | 1 | 3 | 1 | 60% (23% to 88%) |"
+    assert row("core", results) == f"| core {counts}"
+    assert row("native", results) == f"| native (`make mutate-native`) {counts}"
 
 
 def test_the_interval_of_a_share() -> None:
