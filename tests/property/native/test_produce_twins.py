@@ -45,9 +45,11 @@ class Request(NamedTuple):
 
 CODECS = {codec.name.lower(): codec for codec in Codec}
 CODEC_BITS = {"codec 5": 5, "no frame": Codec.ZSTD}
+OTHER_BITS = {"append time": 0x08, "control": 0x20, "horizon": 0x40, "unused": 0x80}
 UNUSUAL_BATCHES: list[dict[str, Any]] = [
     *({"kind": kind} for kind in ("crc", "transactional", "cut", "two", "none")),
     *({"kind": kind} for kind in ("codec 5", "no frame", "lz4 records")),
+    *({"kind": kind} for kind in OTHER_BITS),
     *({"gap": gap} for gap in (1, -1)),
     *({"epoch_step": step} for step in (1, -1)),
     *({"ms": ms} for ms in (NOW_MS + 2, NOW_MS + 3, NOW_MS - 101, NOW_MS + 10**6, -1)),
@@ -131,6 +133,8 @@ def records_of(partition: int, batch: Batch, sequences: Sequences) -> bytes | No
         return content[:-1] + bytes([content[-1] ^ 1])
     if batch.kind in CODEC_BITS:  # the records cannot be decompressed
         return sealed(content, CODEC_BITS[batch.kind], content[61:])
+    if batch.kind in OTHER_BITS:
+        return sealed(content, OTHER_BITS[batch.kind], content[61:])
     if batch.kind == "lz4 records":  # they decompress to other bytes
         return sealed(content, Codec.LZ4, compress(Codec.LZ4, content[61:-1]))
     return {"cut": content[:-1], "two": content * 2}.get(batch.kind, content)

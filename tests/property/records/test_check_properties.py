@@ -110,17 +110,18 @@ def test_one_call_accepts_what_the_rules_accept(
     assert type(found) is type(wanted)
 
 
-@given(batches(), st.data())
-@settings(max_examples=300)
-def test_each_field_of_the_header_counts_as_in_the_rules(batch: bytes, data: st.DataObject) -> None:
+@given(batches())
+@settings(max_examples=20)
+def test_each_field_of_the_header_counts_as_in_the_rules(batch: bytes) -> None:
     """Every bit of the header changes, one at a time, with a valid CRC."""
-    bit = data.draw(st.integers(0, 61 * 8 - 1))
-    wrong = bytearray(batch)
-    wrong[bit // 8] ^= 1 << bit % 8
-    if bit // 8 not in range(17, 21):
-        wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
-    content = bytes(wrong)
-    assert at_once(content, ANY, keys_required=False) == by_rules(content, ANY, keys_required=False)
+    for bit in range(61 * 8):
+        wrong = bytearray(batch)
+        wrong[bit // 8] ^= 1 << bit % 8
+        if bit // 8 not in range(17, 21):
+            wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
+        content = bytes(wrong)
+        found = at_once(content, ANY, keys_required=False)
+        assert found == by_rules(content, ANY, keys_required=False), f"bit {bit}"
 
 
 @given(st.lists(st.one_of(batches(), changed()), max_size=3), st.booleans())

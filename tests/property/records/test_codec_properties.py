@@ -4,7 +4,9 @@ The compiled codec is compared with the plain one, which is short enough to be c
 format. For any bytes it returns or raises, and never accesses memory outside its buffers.
 """
 
+import sys
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from quorumlog.records import _plain
 from quorumlog.records.arrow import record_columns
 from quorumlog.records.codec import decode_all, decode_parts, encode_batch
-from quorumlog.records.columns import BinaryColumn, DecodedColumns
+from quorumlog.records.columns import BinaryColumn, DecodedColumns, RecordColumns
 from quorumlog.records.compression import Codec
 from quorumlog.records.murmur2 import murmur2
 from quorumlog.records.record import Body, ColumnTooLarge, Malformed, Record
@@ -115,21 +117,45 @@ def test_encoded_records_are_decoded_unchanged(
     assert decoded == items
 
 
+def data_sizes(items: list[Record]) -> list[int]:
+    """Return the bytes of each column's data."""
+    named = [(name, value) for record in items for name, value in record.headers]
+    return [
+        sum(len(record.key or b"") for record in items),
+        sum(len(record.value or b"") for record in items),
+        sum(len(name.encode()) for name, _ in named),
+        sum(len(value or b"") for _, value in named),
+    ]
+
+
 @given(
     st.lists(records, max_size=3),
     st.booleans(),
-    st.integers(0, 63),
-    st.integers(0, 40),
-    st.integers(0, 80),
-    st.sampled_from([2**31 - 1, 100, 0]),
+    st.one_of(st.integers(0, 63), st.sampled_from([1, 2, 32, 35, ALL_COLUMNS])),
+    st.one_of(st.just(0), st.integers(0, 40)),
+    st.one_of(st.just(2**62), st.integers(0, 80)),
+    st.one_of(
+        st.sampled_from([2**31 - 1, 100, 0]),
+        st.tuples(st.integers(0, 3), st.sampled_from([-1, 0, 1])),
+    ),
 )
+@settings(max_examples=300)
 def test_both_build_the_same_columns(
-    groups: list[list[Record]], is_append_time: bool, wanted: int, start: int, end: int, limit: int
+    groups: list[list[Record]],
+    is_append_time: bool,
+    wanted: int,
+    start: int,
+    end: int,
+    limit: int | tuple[int, int],
 ) -> None:
     bodies, offset = [], 0
     for items in groups:
         bodies.append(body_of(items, base_offset=offset, is_append_time=is_append_time))
         offset += len(items) + 1
+    if isinstance(limit, tuple):  # what one column needs, or a byte less or more
+        found = [record for body in bodies for record in read(_plain, body, start, end)]
+        column, more = limit
+        limit = max(0, data_sizes(found)[column] + more)
     expected = outcome(build, _plain, bodies, wanted, start, end, limit)
     assert outcome(build, _codec, bodies, wanted, start, end, limit) == expected
 
@@ -163,6 +189,71 @@ def test_both_reject_the_same_record_for_its_timestamp(
         assert expected[1][1] == wrong[0]
 
 
+# --- columns -----------------------------------------------------------------------------------
+
+
+def cut(buffer: Any, size: int) -> bytes | None:
+    return None if buffer is None else bytes(memoryview(buffer).cast("B")[:size])
+
+
+def exact_binary(column: BinaryColumn) -> BinaryColumn:
+    """Return the column with buffers of the least size that it may have."""
+    if not column.length:
+        return column
+    rows, width = column.start + column.length, 8 if column.is_wide else 4
+    offsets = cut(column.offsets, width * (rows + 1)) or b""
+    end = int.from_bytes(offsets[-width:], sys.byteorder)
+    validity = cut(column.validity, (rows + 7) // 8)
+    return replace(column, offsets=offsets, data=cut(column.data, end) or b"", validity=validity)
+
+
+def exact(table: RecordColumns) -> RecordColumns:
+    """Return the table with buffers of the least size that they may have."""
+    keys, times, lists = table.keys, table.timestamps_ms, table.headers
+    if times is not None:
+        rows = times.start + times.length
+        validity = cut(times.validity, (rows + 7) // 8)
+        times = replace(times, values=cut(times.values, 8 * rows) or b"", validity=validity)
+    if lists is not None and lists.length:
+        rows = lists.start + lists.length
+        lists = replace(
+            lists,
+            offsets=cut(lists.offsets, 4 * (rows + 1)) or b"",
+            validity=cut(lists.validity, (rows + 7) // 8),
+            keys=exact_binary(lists.keys),
+            values=exact_binary(lists.values),
+        )
+    return replace(
+        table,
+        values=exact_binary(table.values),
+        keys=None if keys is None else exact_binary(keys),
+        timestamps_ms=times,
+        headers=lists,
+    )
+
+
+BUFFERS = [
+    *((column, each) for column in ("values", "keys") for each in ("offsets", "data", "validity")),
+    *(("headers", each) for each in ("offsets", "validity")),
+    *(("headers", "keys", each) for each in ("offsets", "data", "validity")),
+    *(("headers", "values", each) for each in ("offsets", "data", "validity")),
+    ("timestamps_ms", "validity"),
+]
+
+
+def damaged(column: Any, path: tuple[str, ...], position: int, value: int) -> Any:
+    """Return the column with one byte of one of its buffers changed."""
+    found = getattr(column, path[0])
+    if len(path) > 1:
+        changed = None if found is None else damaged(found, path[1:], position, value)
+    elif found:
+        changed = bytearray(found)
+        changed[position % len(changed)] = value
+    else:
+        changed = found
+    return replace(column, **{path[0]: changed})
+
+
 HEADER_LISTS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -170,13 +261,22 @@ HEADER_LISTS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]
     records,
     st.integers(0, 5),
     st.integers(0, 300),
-    st.one_of(st.none(), st.lists(st.integers(0, 29), max_size=40)),
+    st.one_of(st.none(), st.lists(st.integers(-1, 29), max_size=40)),
     st.booleans(),
+    st.one_of(
+        st.none(), st.tuples(st.sampled_from(BUFFERS), st.integers(0, 400), st.integers(0, 255))
+    ),
 )
-@settings(deadline=None)
+@settings(deadline=None, max_examples=300)
 def test_both_write_the_same_bytes_from_columns(
-    items: list[Record], skip: int, limit: int, rows: list[int] | None, is_wide: bool
+    items: list[Record],
+    skip: int,
+    limit: int,
+    rows: list[int] | None,
+    is_wide: bool,
+    damage: tuple[tuple[str, ...], int, int] | None,
 ) -> None:
+    """Also from columns without a byte to spare, and from those with a changed byte."""
     kind = pa.large_binary() if is_wide else pa.binary()
     table = record_columns(
         pa.array([record.value for record in items], kind).slice(skip),
@@ -187,6 +287,9 @@ def test_both_write_the_same_bytes_from_columns(
             HEADER_LISTS,
         ).slice(skip),
     )
+    table = exact(table)
+    if damage is not None:
+        table = damaged(table, *damage)
     taken = None if rows is None else memoryview(array("q", rows))
     plain, compiled = _plain.ColumnWriter(table, taken), _codec.ColumnWriter(table, taken)
     assert compiled.count == plain.count
@@ -208,7 +311,7 @@ def test_both_hash_alike(key: bytes) -> None:
 def test_both_partition_alike(
     keys: list[bytes | None], partitions: int, null_start: int, skip: int
 ) -> None:
-    column = record_columns(pa.array(keys, pa.binary()).slice(skip)).values
+    column = exact_binary(record_columns(pa.array(keys, pa.binary()).slice(skip)).values)
     expected, bounds = _plain.partition_rows(column, partitions, null_start)
     rows, compiled_bounds = _codec.partition_rows(column, partitions, null_start)
     assert (bytes(rows), compiled_bounds) == (bytes(expected), bounds)

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quorumlog.errors import CorruptionError
 from quorumlog.records import _plain_clean
 from quorumlog.records.codec import encode_batch
+from quorumlog.records.compression import Codec
 from quorumlog.records.record import Body, Malformed, Record
+from quorumlog.storage import compaction
 
 _codec: Any = pytest.importorskip("quorumlog.records._codec")
 
@@ -113,6 +116,144 @@ def test_both_move_timestamps_alike(records: list[Record], by: int) -> None:
     if moved is not OverflowError and abs(by) < 2**63:
         back = body._replace(buffer=moved, start=0, end=len(moved))
         assert outcome(lambda: _codec.rebase_records(back, -by)) == bytes(body.buffer[61:])
+
+
+# --- whole batches --------------------------------------------------------------------------------
+
+WALL_MS = 1_000
+FEW_KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"", b"a longer key", None])
+FEW_RECORDS = st.lists(
+    st.builds(
+        Record,
+        st.just(0),
+        st.sampled_from([-1, 0, WALL_MS - 1, WALL_MS, WALL_MS + 1, 5_000]),
+        FEW_KEYS,
+        st.sampled_from([b"1", b"22", None]),
+    ),
+    min_size=1,
+    max_size=20,
+)
+ATTRIBUTES = st.sampled_from([0, 0, 0, 0x08, 0x40, 0x40, 0x48])  # append time, delete horizon
+
+
+def sealed(batch: bytearray) -> bytes:
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    return bytes(batch)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> bytes:
+    """Consecutive batches: most of them plain, sometimes one with changed bytes."""
+    content, offset, epoch = b"", 100, 3
+    for items in draw(st.lists(FEW_RECORDS, max_size=6)):
+        codec = draw(st.sampled_from([Codec.NONE] * 5 + [Codec.LZ4]))
+        batch = bytearray(encode_batch(items, base_offset=offset, codec=codec))
+        epoch += draw(st.sampled_from([0, 0, 1]))
+        batch[12:16] = epoch.to_bytes(4, "big")
+        batch[22] |= draw(ATTRIBUTES)
+        content += sealed(batch)
+        offset += len(items) + draw(st.sampled_from([0, 0, 2]))
+    if content and draw(st.integers(0, 2)) == 0:
+        content = draw(changed(content))
+    return content
+
+
+@st.composite
+def changed(draw: st.DrawFn, content: bytes) -> bytes:
+    """Return batches of which one has another field or byte, mostly under a CRC that fits."""
+    starts = [0]
+    while starts[-1] < len(content):
+        starts.append(starts[-1] + 12 + int.from_bytes(content[starts[-1] + 8 :][:4], "big"))
+    at = draw(st.integers(0, len(starts) - 2))
+    batch = bytearray(content[starts[at] : starts[at + 1]])
+    position, size = draw(
+        st.sampled_from([(0, 8), (8, 4), (12, 4), (16, 1), (21, 2), (23, 4), (35, 8), (57, 4)])
+        | st.integers(0, len(batch) - 1).map(lambda place: (place, 1))
+    )
+    old = int.from_bytes(batch[position : position + size], "big")
+    new = (
+        old + draw(st.sampled_from([-1, 1])) if draw(st.booleans()) else draw(st.integers(0, 2**64))
+    )
+    batch[position : position + size] = (new % (1 << 8 * size)).to_bytes(size, "big")
+    whole = sealed(batch) if draw(st.integers(0, 4)) else bytes(batch)
+    return content[: starts[at]] + whole + content[starts[at + 1] :]
+
+
+def compacted(module: Any, row: bytes, fields: dict[str, Any], kept_empty: list[int]) -> list[Any]:
+    """Return all that a cleaning run gives for consecutive batches, with its errors."""
+    found: list[Any] = []
+
+    def step(call: Callable[[], Any]) -> None:
+        try:
+            found.append(call())
+        except CorruptionError as error:
+            found.append(error.args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "Sieve", module.Sieve)
+        patch.setattr(compaction, "rebase_records", module.rebase_records)
+        keys = module.KeyMap(fields["slots"], SEED)
+        rules = compaction.CompactionRules(
+            first_dirty_offset=fields["first"],
+            end_offset=fields["end"],
+            wall_ms=WALL_MS,
+            delete_retention_ms=100,
+            inflate_bytes_max=10_000,
+            live_producers={},
+        )
+        builder = compaction.KeyMapBuilder(rules, keys, base_offset=fields["base"])
+        step(lambda: builder.feed(row))
+        found += [builder.mapped_end, builder.is_done, builder.last_offset, builder.next_offset]
+        found.append(keys.count)
+        compactor = compaction.Compactor(
+            rules,
+            keys,
+            base_offset=fields["base"],
+            mapped_end=builder.mapped_end,
+            kept_empty=kept_empty,
+        )
+        step(lambda: compactor.feed(row))
+        found += [compactor.next_offset, compactor.records_read, compactor.records_kept]
+        found += [bytes(each) for each in compactor.take()]
+    return found
+
+
+@given(
+    rows(),
+    st.fixed_dictionaries(
+        {
+            "slots": st.sampled_from([2, 3, 5, 1_000]),
+            "first": st.integers(95, 160),
+            "end": st.one_of(st.integers(95, 160), st.just(2**40)),
+            "base": st.sampled_from([0, 100, 101]),
+        }
+    ),
+    st.lists(st.integers(99, 160), max_size=8),
+)
+@settings(max_examples=500)
+def test_a_cleaning_run_is_the_same_with_both(
+    row: bytes, fields: dict[str, Any], kept_empty: list[int]
+) -> None:
+    assert compacted(_codec, row, fields, kept_empty) == compacted(
+        _plain_clean, row, fields, kept_empty
+    )
+
+
+@given(st.lists(FEW_RECORDS, min_size=1, max_size=6), st.sampled_from([0, 0x08, 0x48]))
+def test_plain_batches_are_taken_in_one_call(groups: list[list[Record]], attributes: int) -> None:
+    """The results are the same without: the caller takes each batch that is left."""
+    content, offset = b"", 100
+    for items in groups:
+        batch = bytearray(encode_batch(items, base_offset=offset))
+        batch[22] |= attributes
+        content += sealed(batch)
+        offset += len(items)
+    keys = _codec.KeyMap(1_000, SEED)
+    mapping, filtering = (_codec.Sieve(keys, 0, 2**40, WALL_MS) for _ in range(2))
+    assert (mapping.map_batches(content, 0), mapping.next_offset) == (len(content), offset)
+    needs_horizon = any(record.value is None for items in groups for record in items)
+    if attributes & 0x40 or not needs_horizon:
+        assert filtering.filter_batches(content, 0) == len(content)
 
 
 @given(st.binary(max_size=200))
