@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
@@ -63,6 +64,7 @@ def sample(mutants: Drawn, size: int, commit: str, refused: Collection[int]) -> 
 def compiled(mutants: Drawn, size: int, commit: str) -> Drawn:
     """Draw a sample and compile it; mutants that a compiler refuses are replaced."""
     refused: set[int] = set()
+    shutil.rmtree(WORK, ignore_errors=True)
     while True:
         drawn = sample(mutants, size, commit, refused)
         more = build(WORK / "usual", drawn, count=len(mutants))
@@ -80,6 +82,7 @@ def judged(
     tests: Sequence[str] = TESTS,
     reached: Any = None,
     sanitized: bool = False,
+    at_import: bool = False,
 ) -> dict[str, Any]:
     """Run the tests against mutants of a package; return the results."""
     path = folder / "work.json"
@@ -95,10 +98,22 @@ def judged(
             for name in ("libasan.so", "libubsan.so")
         ]
         environment |= {**SANITIZED, "LD_PRELOAD": " ".join(libraries)}
+    if at_import:
+        environment["QL_MUTANT"] = str(numbers[0])
     command = [sys.executable, "-m", "tests.mutation.native_judge", str(path)]
     subprocess.run(command, env=environment, cwd=ROOT, check=True)
     found: dict[str, Any] = json.loads(path.read_text())
     return found
+
+
+def judged_at_import(number: int, count: int, reached: Any) -> dict[str, Any]:
+    """Judge a mutant of what runs as a module is imported."""
+    try:
+        found = judged(WORK / "usual", [number], count, reached=reached, at_import=True)
+    except subprocess.CalledProcessError:  # nothing can be imported, or collected
+        return {"ending": "crash", "by": "import", "tests": 0}
+    result: dict[str, Any] = found["results"][str(number)]
+    return result
 
 
 def result_of(mutant: NativeMutant, found: dict[str, Any]) -> Result:
@@ -120,6 +135,9 @@ def run(size: int, commit: str) -> list[Result]:
     drawn = compiled(mutants, size, commit)
     usual = judged(WORK / "usual", list(drawn), len(mutants))
     results = usual["results"]
+    for number in drawn:
+        if results[str(number)]["ending"] == "import":
+            results[str(number)] = judged_at_import(number, len(mutants), usual["reached"])
     equal = [number for number in drawn if results[str(number)]["ending"] == "equal"]
     if equal:
         survivors = {number: drawn[number] for number in equal}
@@ -142,7 +160,7 @@ def main() -> int:
     os.chdir(ROOT)
     asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     commit = asked.stdout.strip()
-    WORK.mkdir(parents=True, exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     results = run(options.sample, commit)
     for each in results:
         if each.ending in (Ending.EQUAL, Ending.NOT_REACHED):

@@ -1,11 +1,10 @@
 """The compiled modules with all drawn mutants, in a package beside the tested one.
 
 One binary has many mutants: its variable `ql_mutant` selects one, 0 none, and `ql_seen` records
-which were reached.
+which were reached. The environment's QL_MUTANT selects one before the module is imported.
 """
 
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -31,12 +30,21 @@ MODULES: Final = {
 }
 """The sources of each compiled module."""
 
+USED: Final = {"native._fetch": ("native/_produce.pxd",)}
+"""Sources of other modules that a module has a copy of."""
+
 SANITIZERS: Final = (
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
     *("-fno-omit-frame-pointer", "-g"),
 )
 SELECTOR: Final = """
 int ql_mutant = 0;
+char *getenv(const char *);
+int atoi(const char *);
+__attribute__((constructor)) static void ql_select(void) {{
+    const char *given = getenv("QL_MUTANT");
+    if (given) ql_mutant = atoi(given);
+}}
 unsigned char ql_seen[{count}];
 static inline int ql_is(int number) {{
     ql_seen[number] = 1;
@@ -59,21 +67,27 @@ def all_mutants() -> dict[int, NativeMutant]:
 
 
 def build(folder: Path, drawn: Drawn, *, count: int, sanitized: bool = False) -> frozenset[int]:
-    """Make the package in `folder`; return the mutants that a compiler refuses, 0 of them where
-    the package is complete. `count` is the number of all mutants."""
-    shutil.rmtree(folder, ignore_errors=True)
-    _lay_out(folder / "quorumlog")
+    """Make the package in `folder`; return the mutants that a compiler refuses, none where the
+    package is complete. `count` is the number of all mutants. What is there already and does not
+    change is not translated again."""
+    if not folder.exists():
+        _lay_out(folder / "quorumlog")
     selector = folder / "selector.h"
     selector.write_text(SELECTOR.format(count=count + 1))
     refused: set[int] = set()
+    cython = Path(sys.executable).with_name("cython")
     for files in MODULES.values():
         for file in files:
             _write(folder / "quorumlog" / file, file, drawn)
-    for files in MODULES.values():
-        source = folder / "quorumlog" / files[0]
-        refused |= _made(
-            folder, [Path(sys.executable).with_name("cython"), "-3", source, "-o", _c_of(source)]
-        )
+    for module, files in MODULES.items():
+        source, made = (folder / "quorumlog" / files[0], _c_of(folder / "quorumlog" / files[0]))
+        used = (*files, *USED.get(module, ()))
+        newest = max((folder / "quorumlog" / file).stat().st_mtime_ns for file in used)
+        if not made.exists() or made.stat().st_mtime_ns < newest:
+            found = _made(folder, [cython, "-3", source, "-o", made])
+            refused |= found
+            if found:
+                made.unlink(missing_ok=True)
     if refused:
         return frozenset(refused)
     flags = ["-O1", *(SANITIZERS if sanitized else ())]
@@ -117,7 +131,8 @@ def _write(path: Path, file: str, drawn: Drawn) -> None:
         first = re.search(r"^(from|cdef|cimport) ", source, re.MULTILINE)
         assert first is not None
         source = source[: first.start()] + DECLARED + source[first.start() :]
-    path.write_text(source)
+    if not path.exists() or path.read_text() != source:
+        path.write_text(source)
 
 
 def _made(folder: Path, command: list[str | Path]) -> set[int]:
