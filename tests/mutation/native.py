@@ -13,6 +13,7 @@ Results go to build/mutation/native.json.
 import argparse
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -57,7 +58,7 @@ def sample(mutants: Drawn, size: int, commit: str, refused: Collection[int]) -> 
     drawn: list[int] = []
     for numbers in by_file.values():
         left = sorted(set(numbers) - set(refused), key=draw)
-        drawn += left[: max(1, round(size * len(numbers) / len(mutants)))]
+        drawn += left[: math.ceil(size * len(numbers) / len(mutants))]
     return {number: mutants[number] for number in sorted(drawn)}
 
 
