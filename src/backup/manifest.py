@@ -25,6 +25,7 @@ RUNNING: Final = "running"
 DATA: Final = "data"
 
 MANIFEST_BYTES_MAX: Final = 64 << 20
+VALUES_MAX: Final = 6_000_000  # of a manifest; decoded, they take up to about 600 MB
 OBJECT_BYTES_MAX: Final = 256 << 20  # of a data object: one with a very large batch
 OFFSET_MAX: Final = 2**63 - 1
 PARTITIONS_MAX: Final = 100_000  # of a topic
@@ -320,12 +321,15 @@ def _range_problem(partition: BackupPartition) -> str | None:
 
 
 def _size_problem(content: bytes) -> str | None:
-    if len(content) <= MANIFEST_BYTES_MAX:
-        return None
-    return (
-        f"the manifest has {len(content)} bytes; the limit is {MANIFEST_BYTES_MAX}; back up fewer"
-        " topics at once, with --topics"
-    )
+    """Return the limit that a manifest exceeds. Its values are not decoded: each one follows a
+    comma or a colon, but for the first of a list."""
+    remedy = "back up fewer topics at once, with --topics"
+    if len(content) > MANIFEST_BYTES_MAX:
+        return f"the manifest has {len(content)} bytes; the limit is {MANIFEST_BYTES_MAX}; {remedy}"
+    values = content.count(b",") + content.count(b":")
+    if values > VALUES_MAX:
+        return f"the manifest has {values} values; the limit is {VALUES_MAX}; {remedy}"
+    return None
 
 
 def _damaged(backup: str, reason: str) -> BackupDamaged:

@@ -5,18 +5,21 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.backup.samples import BACKUP, group, manifest, stored, topic
 
 from quorumlog.backup.manifest import (
+    MANIFEST_BYTES_MAX,
+    VALUES_MAX,
     Manifest,
     decode_manifest,
     encode_manifest,
     parse_range_path,
     range_path,
 )
-from quorumlog.errors import BackupDamaged
+from quorumlog.errors import BackupDamaged, InvalidRequest
 from quorumlog.records.checksum import crc32c
 
 SAMPLE = manifest(
@@ -123,6 +126,25 @@ def test_any_bytes_are_rejected(content: bytes) -> None:
 
 def test_deep_nesting_is_rejected() -> None:
     assert decoded(b'{"crc32c":0,"manifest":' + b"[" * 200_000 + b"}") is None
+
+
+def test_many_small_values_are_refused_before_they_are_decoded() -> None:
+    """Each of these values takes 2 bytes in the manifest, and more than 50 once it is decoded."""
+    users = b'{"users":[%s],"acls":[],"quotas":[]}' % b",".join([b'""'] * (VALUES_MAX + 1))
+    raw = msgspec.json.encode(SAMPLE).replace(b'"access":null', b'"access":' + users)
+    content = b'{"crc32c":%d,"manifest":%s}' % (crc32c(raw), raw)
+    assert len(content) < MANIFEST_BYTES_MAX / 2
+    with pytest.raises(BackupDamaged, match=rf"values; the limit is {VALUES_MAX}; .* --topics"):
+        decode_manifest(content, BACKUP)
+
+
+def test_cluster_with_more_values_than_a_manifest_may_have_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = encode_manifest(SAMPLE)
+    monkeypatch.setattr("quorumlog.backup.manifest.VALUES_MAX", content.count(b",") - 1)
+    with pytest.raises(InvalidRequest, match=r"values; the limit is .* --topics"):
+        encode_manifest(SAMPLE)
 
 
 @given(st.text(max_size=120))
