@@ -67,9 +67,9 @@ def all_mutants() -> dict[int, NativeMutant]:
 
 
 def build(folder: Path, drawn: Drawn, *, count: int, sanitized: bool = False) -> frozenset[int]:
-    """Make the package in `folder`; return the mutants that a compiler refuses, none where the
-    package is complete. `count` is the number of all mutants. What is there already and does not
-    change is not translated again."""
+    """Build the package in `folder`; return the mutants that a compiler refuses, none if the
+    package is complete. `count` is that of all mutants. Unchanged files are not translated
+    again."""
     if not folder.exists():
         _lay_out(folder / "quorumlog")
     selector = folder / "selector.h"

@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,7 +95,7 @@ class Judge:
             ending = "not reached"
             by = ""
             if tests:
-                played = _in_child(lambda n=number, t=tests: self._play(n, t, items, reached))
+                played = _in_child(partial(self._play, number, tests, items, reached))
                 ending, by = (played["ending"], played["by"]) if played else ("crash", "")
                 found_by[by] += 1
                 if ending == "equal" and number in at_import:
@@ -112,7 +113,7 @@ class Judge:
         """Run each test without a mutant; return its time and the mutants that it reaches."""
         reached = {}
         for test, item in items.items():
-            found = _in_child(lambda i=item: self._run_alone(i))
+            found = _in_child(partial(self._run_alone, item))
             assert found is not None, f"{test} ends without a mutant"
             assert not found["error"], f"{test} fails without a mutant: {found['error']}"
             reached[test] = found
@@ -161,7 +162,7 @@ class Judge:
 
 
 def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-    """Return what a function returns in a forked process; None if that ended in another way."""
+    """Return the result of a function in a forked process; None if it ended in another way."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

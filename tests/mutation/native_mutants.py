@@ -65,7 +65,7 @@ class NativeMutant:
 
     @property
     def change(self) -> str:
-        """What is changed, on one line."""
+        """The text before and after, on one line."""
         return f"{self.unit.text} -> {self.after}"
 
 
@@ -90,7 +90,7 @@ def names_in(source: str) -> frozenset[str]:
 
 
 def _changes(unit: Unit, names: frozenset[str]) -> Iterator[str]:
-    """Return what may stand in a unit's place."""
+    """Return the texts that may replace a unit."""
     tokens = [token for token in tokens_of(unit.text, "cython") if token.kind != "space"]
     if unit.kind == "condition":
         true, false = ("True", "False") if unit.language == "cython" else ("1", "0")
@@ -124,8 +124,8 @@ def _edits(
         others = _other_names(token.text, before, names if is_known else unit.names)
         yield from ((token.start, token.end, each) for each in others)
     elif not _in_cast(tokens, at, unit.language):
-        others = _other_operators(tokens, at)
-        yield from ((token.start, token.end, each) for each in others)
+        operators = _other_operators(tokens, at)
+        yield from ((token.start, token.end, each) for each in operators)
 
 
 def _near(number: str, before: str) -> list[str]:

@@ -38,7 +38,7 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """The position after its text."""
         return self.start + len(self.text)
 
 
@@ -210,7 +210,7 @@ class _C:
         self._found: list[Unit] = []
 
     def units(self) -> list[Unit]:
-        """Return what the functions contain."""
+        """Return the units of all functions."""
         while self._at < len(self._tokens):
             if self._text(0) == "{":
                 if self._at and self._text(-1) == ")":

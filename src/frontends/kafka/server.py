@@ -19,7 +19,7 @@ from .frames import ReadBuffers
 from .memory import RequestMemory
 from .metrics import FULL, KafkaMetrics, ListenerMetrics
 from .quota_charge import PRODUCE
-from .unread_responses import UnreadResponses
+from .unread_responses import UnreadBytes
 
 _LOG: Final = logging.getLogger("quorumlog.kafka")
 
@@ -63,7 +63,7 @@ class KafkaServer:
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
         self.limits = ConnectionLimits(broker.settings)  # of all connections
-        self.unread = UnreadResponses(*UNREAD_BYTES)  # of all connections
+        self.unread = UnreadBytes(*UNREAD_BYTES)  # of all connections
         self._is_closing = False
         self._check_timer: asyncio.TimerHandle | None = None
         self._told: dict[int, int] = {}  # log lines by second: of the newest second only

@@ -15,7 +15,7 @@ class RespondingConnection(Protocol):
         """End the connection, with `size` unread bytes."""
 
 
-class UnreadResponses:
+class UnreadBytes:
     """The unread bytes by connection. Ranges of files do not count: they take no memory."""
 
     def __init__(self, user_bytes_max: int, bytes_max: int) -> None:

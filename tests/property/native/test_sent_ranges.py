@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """What is sent where there is space; a file that ends early ends it."""
+        """The bytes that a socket with space gets: a short file ends them."""
         sent = FILE[self.position : self.position + self.size]
         return self.head + sent + (self.tail if len(sent) == self.size else b"")
 

@@ -79,7 +79,7 @@ OPERATIONS: dict[str, Callable[[ObjectStore], Coroutine[Any, Any, object]]] = {
 @pytest.mark.parametrize("depth", range(1, 5))
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_links_are_not_followed(name: str, depth: int, tmp_path: Path) -> None:
-    """A store whose owner has replaced a folder or a file by a link to another store's."""
+    """The owner of a store has replaced a folder or a file by a link to one of another store."""
     store, other = tmp_path / "store", tmp_path / "other"
     for each in (store, other):
         on_store(each, lambda opened: opened.put(OBJECT, b"content"))

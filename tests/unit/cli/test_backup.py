@@ -341,7 +341,7 @@ def test_users_acls_and_quotas_without_a_passphrase_are_shown_and_confirmed(
     assert (code, said["error"]) == (1, "INVALID_CONFIG"), said
     assert "no encrypted passwords" in said["message"]
     done = invoke(*words, "--yes", "-o", "json", address=target)
-    assert "ACLs are not restored" in done.output  # the target authenticates nobody
+    assert "ACLs are not restored" in done.output  # the target has no authorizer
     assert "mallory" in succeed("quotas", "describe", address=target)
 
 

@@ -9,14 +9,14 @@ from tests.kit.waits import wait_until
 from quorumlog import simulation
 from quorumlog.frontends.kafka import server as server_module
 from quorumlog.frontends.kafka.api import Client
-from quorumlog.frontends.kafka.unread_responses import UnreadResponses
+from quorumlog.frontends.kafka.unread_responses import UnreadBytes
 from quorumlog.runtime import ClientIdentity, Runtime
 
 from .bare_server import ASKED, LARGE, LARGE_KEY, bare_server, is_served
 
 
 class _Unread:
-    """A connection whose client does not read."""
+    """A connection of a client that does not read."""
 
     def __init__(self, user: str, ended: list["_Unread"]) -> None:
         self.client = Client(
@@ -31,7 +31,7 @@ class _Unread:
 
 def test_largest_connection_of_the_user_with_the_most_unread_bytes_ends() -> None:
     ended: list[_Unread] = []
-    unread = UnreadResponses(100, 150)
+    unread = UnreadBytes(100, 150)
     alice, *mallory = (_Unread(user, ended) for user in ("alice", "mallory", "mallory"))
     unread.add(alice, 60)
     unread.add(mallory[0], 30)
