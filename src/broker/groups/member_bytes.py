@@ -15,6 +15,9 @@ BYTES_MAX: Final = 512 << 20
 SWEEP_MS: Final = 1_000
 """The minimum time between two sweeps over the groups of a client."""
 
+GROUPS_KEPT: Final = 1_000
+"""The groups of a client that are remembered without a sweep, or twice those that are left."""
+
 
 class SizedGroup(Protocol):
     """A group."""
@@ -57,6 +60,8 @@ class ShardMemberBytes:
             size = sum(map(len, request.topics or ())) + len(request.pattern or "")
         else:
             return 0
+        if not size:
+            return 0
         machine = self._groups.get(request.group)
         return max(0, size - (0 if machine is None else machine.replaced_bytes(request)))
 
@@ -75,6 +80,7 @@ class MemberBytesLimits:
         self._added: dict[str, dict[tuple[int, str], int]] = {}  # by client and group
         self._sums: dict[str, int] = {}  # by client
         self._swept_ms: dict[str, int] = {}  # by client, the last sweep
+        self._left: dict[str, int] = {}  # by client, the groups left by the last sweep
 
     def add(self, client: str, partition: int, group: str, growth: int, now_ms: int) -> None:
         """Count the bytes that a request of a client adds to a group. Raise GroupFull at a
@@ -85,8 +91,9 @@ class MemberBytesLimits:
                 f"group {group!r}: the members of all groups of the broker have {total} bytes, the"
                 f" limit is {BYTES_MAX}; subscribe to fewer topics, or remove groups"
             )
-        own = self._sums.get(client, 0)
-        if own + growth > CLIENT_BYTES_MAX:
+        own, groups = self._sums.get(client, 0), self._added.get(client, {})
+        are_many = len(groups) >= max(GROUPS_KEPT, 2 * self._left.get(client, 0))
+        if are_many or own + growth > CLIENT_BYTES_MAX:
             own = self._sweep(client, now_ms)
         if own + growth > CLIENT_BYTES_MAX:
             raise GroupFull(
@@ -96,6 +103,10 @@ class MemberBytesLimits:
         groups = self._added.setdefault(client, {})
         groups[partition, group] = groups.get((partition, group), 0) + growth
         self._sums[client] = own + growth
+
+    def remembered(self, client: str) -> int:
+        """Return the number of groups that a client has added bytes to, as far as it is known."""
+        return len(self._added.get(client, ()))
 
     def _sweep(self, client: str, now_ms: int) -> int:
         """Count what is left of the bytes of a client; return it."""
@@ -107,5 +118,5 @@ class MemberBytesLimits:
             if (present := self._of_group(*place))
         }
         self._added[client], self._sums[client] = left, sum(left.values())
-        self._swept_ms[client] = now_ms
+        self._swept_ms[client], self._left[client] = now_ms, len(left)
         return self._sums[client]

@@ -6,6 +6,7 @@ import pytest
 from tests.kit.replica_cluster import Cluster
 
 from quorumlog.broker.groups import member_bytes
+from quorumlog.broker.groups.member_bytes import GROUPS_KEPT, SWEEP_MS, MemberBytesLimits
 from quorumlog.broker.groups.requests import (
     ConsumerHeartbeat,
     Joined,
@@ -77,6 +78,17 @@ def test_groups_without_members_free_the_memory_of_their_client() -> None:
         nodes.world.run_for(member_bytes.SWEEP_MS)
         asked(nodes, 1, joining("alice", "other", 90))
         assert coordinator(nodes, 1).figures.reloads == 0
+
+
+def test_removed_groups_are_forgotten() -> None:
+    present = {(0, f"g{number}"): 1 for number in range(10)}
+    limits = MemberBytesLimits(
+        lambda: 0, lambda partition, group: present.get((partition, group), 0)
+    )
+    for number in range(5 * GROUPS_KEPT):
+        limits.add("alice", 0, f"g{number}", 1, number * SWEEP_MS)
+        assert limits.remembered("alice") <= GROUPS_KEPT
+    assert limits.remembered("alice") >= len(present)
 
 
 def test_assignments_and_topics_count() -> None:
