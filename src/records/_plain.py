@@ -54,6 +54,8 @@ class _Reader:
         self.data = memoryview(body.buffer)[body.start : body.end]
         self.position = 0
         self.index = 0
+        if not 0 <= body.base_offset <= INT64_MAX - max(0, body.last_offset_delta):
+            raise ValueError(f"base offset {body.base_offset} is impossible")
         if body.record_count < 0 or body.record_count > len(self.data) // RECORD_SIZE_MIN:
             raise self.fault(Fault.COUNT)
 

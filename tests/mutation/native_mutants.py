@@ -246,7 +246,8 @@ def _other_statements(unit: Unit, tokens: list[Token]) -> Iterator[str]:
         return
     elif re.fullmatch(r"(?!NULL)[A-Z_0-9]{3,};?", "".join(words[1:])):
         end = "".join(words[2:])
-        yield from (f"return {words[1]} + 1{end}", f"return 0{end}")
+        others = [f"return {words[1]} + 1{end}", f"return 0{end}"]
+        yield from others[:1] if words[1] == "FINE" else others
 
 
 # --- one source with all mutants ------------------------------------------------------------------

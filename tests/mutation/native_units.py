@@ -24,7 +24,7 @@ TOKENS: Final = re.compile(
 )
 COMMENTS: Final = {
     "cython": re.compile(r"#[^\n]*"),
-    "c": re.compile(r"/\*.*?\*/|(?m:^)\s*#(?:[^\n]*\\\n)*[^\n]*", re.DOTALL),
+    "c": re.compile(r"/\*.*?\*/|#(?:[^\n]*\\\n)*[^\n]*", re.DOTALL),
 }
 OPENING, CLOSING = "([{", ")]}"
 

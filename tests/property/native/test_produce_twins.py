@@ -1,5 +1,6 @@
 """The compiled and the plain twin place the same produce requests, byte for byte."""
 
+import re
 from struct import pack
 from typing import Any, NamedTuple
 
@@ -64,6 +65,7 @@ UNUSUAL_REQUESTS: list[dict[str, Any]] = [
     *({"client_id": name} for name in (None, b"", b"\xff", b"c" * 1_024, b"c" * 1_025)),
     *({"transactional_id": name} for name in (b"", b"id")),
     *({"oddity": what} for what in ("tags", "behind", "key", "no topics", "size", "twice")),
+    *({"oddity": f"varint of {size} bytes"} for size in (2, 5, 6)),
     {"parts": {}},
 ]
 
@@ -98,9 +100,10 @@ def requests_of(draw: st.DrawFn) -> list[Request]:
     return asked
 
 
-def varint(value: int) -> bytes:
+def varint(value: int, least: int = 1) -> bytes:
+    """Return a varint of at least so many bytes; five are valid."""
     out = bytearray()
-    while value >= 0x80:
+    while value >= 0x80 or len(out) + 1 < least:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*out, value])
@@ -150,6 +153,8 @@ def sealed(batch: bytes, codec: int, records: bytes) -> bytes:
 def frame_of(request: Request, number: int, sequences: Sequences) -> bytes:
     """Return a request with its size."""
     flexible = request.version >= 9
+    padded = re.fullmatch(r"varint of (\d) bytes", request.oddity)
+    least = int(padded[1]) if padded else 1
 
     def string(value: bytes | None) -> bytes:
         if flexible:
@@ -157,7 +162,7 @@ def frame_of(request: Request, number: int, sequences: Sequences) -> bytes:
         return pack(">h", -1 if value is None else len(value)) + (value or b"")
 
     def count(value: int) -> bytes:
-        return varint(value + 1) if flexible else pack(">i", value)
+        return varint(value + 1, least) if flexible else pack(">i", value)
 
     tags = (b"\1\0\0" if request.oddity == "tags" else b"\0") if flexible else b""
     title = request.title.ljust(16, b"-")[:16] if request.version >= 13 else string(request.title)
@@ -185,7 +190,7 @@ def begun(twin: Any, entry_of: Any, limits: dict[str, int], *, keys_required: bo
     tail = twin.RunTail(
         entry_of,
         entry_of,
-        batch_bytes_max=400,
+        batch_bytes_max=limits["batch"],
         keys_required=keys_required,
         takes_compressed=bool(limits["compressed"]),
         position_max=limits["position_max"],
@@ -193,11 +198,15 @@ def begun(twin: Any, entry_of: Any, limits: dict[str, int], *, keys_required: bo
         index_base=900,
         interval_bytes=limits["interval"],
     )
+    begin(tail, limits, next_offset=1_000)
+    return tail
+
+
+def begin(tail: Any, limits: dict[str, int], *, next_offset: int) -> None:
     tail.begin(
-        1_000, 4_096, 5, 17, limits["bytes_max"], NOW_MS - 100, NOW_MS + 100, NOW_MS + 2,
+        next_offset, 4_096, 5, 17, limits["bytes_max"], NOW_MS - 100, NOW_MS + 100, NOW_MS + 2,
         limits["entries"], limits["since"], 40, 950, 39,
     )  # fmt: skip
-    return tail
 
 
 def end_of(tail: Any) -> tuple[Any, ...]:
@@ -244,7 +253,8 @@ def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -
 
 USUAL = {"position_max": 1 << 30, "offsets": 1 << 20, "interval": 100, "bytes_max": 1 << 20}
 USUAL |= {"entries": 1 << 20, "since": 0, "frame": 1 << 20, "count": 100}
-USUAL |= {"compressed": 1, "inflated": 1 << 20}
+USUAL |= {"compressed": 1, "inflated": 1 << 20, "batch": 400}
+LARGE = {**USUAL, "batch": 1 << 20}  # the GIL is released for the check of a large batch
 LIMITS = [
     USUAL,
     *(
@@ -319,6 +329,17 @@ def test_both_twins_end_a_run_at_the_same_request(version: int, producer: int) -
             assert first == play(plain, content, limits, is_large=False)
             taken.append(first[0][1])
     assert set(taken) >= {0, 1, 4}
+
+
+@pytest.mark.parametrize("change", [{}, *UNUSUAL_BATCHES])
+def test_large_batches_are_checked_like_small_ones(change: dict[str, Any]) -> None:
+    """From 64 KiB on the check runs without the GIL."""
+    batch = Batch([bytes(70_000)], 7)._replace(**change)
+    asked = Request(9, 1, {2: batch, 1: batch})
+    first = play(compiled, frame_of(asked, 0, {}), LARGE, is_large=True)
+    assert first == play(plain, frame_of(asked, 0, {}), LARGE, is_large=True)
+    content, _ = answer_of([Copied(batch)])
+    assert copy(compiled, content, LARGE) == copy(plain, content, LARGE)
 
 
 @pytest.mark.parametrize("twin", [compiled, plain], ids=["compiled", "plain"])
@@ -408,6 +429,15 @@ def copy(twin: Any, content: bytes, limits: dict[str, int]) -> list[Any]:
     return [tail.place_replicated(memoryview(content)), *end_of(tail), calls]
 
 
+def copy_again(twin: Any, content: bytes, limits: dict[str, int]) -> list[Any]:
+    """Return all that a tail gives that begins again after these batches, with the same ones."""
+    tail = begun(twin, KNOWN.get, limits)
+    tail.place_replicated(memoryview(content))
+    begin(tail, limits, next_offset=1_000)
+    fresh = end_of(tail)
+    return [fresh, tail.place_replicated(memoryview(content)), *end_of(tail)]
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.lists(usual_copies, min_size=1, max_size=7), limits_of)
 def test_both_twins_place_the_same_batches_of_a_leader(
@@ -424,6 +454,9 @@ def test_both_twins_place_the_same_batches_of_a_leader(
     first = copy(compiled, bytes(changed), limits)
     event(f"{first[1][4]} of {len(copies)} placed")
     assert first == copy(plain, bytes(changed), limits)
+    again = copy_again(compiled, bytes(changed), limits)
+    assert again == copy_again(plain, bytes(changed), limits)
+    assert again[1:] == first[:-1]
 
 
 @pytest.mark.parametrize("twin", [compiled, plain], ids=["compiled", "plain"])

@@ -24,16 +24,17 @@ topics_of = st.lists(st.tuples(st.text("topic-ä", min_size=1, max_size=8), part
 versions = st.integers(4, 18)
 
 
-def varint(value: int) -> bytes:
+def varint(value: int, least: int = 1) -> bytes:
+    """Return a varint of at least so many bytes; five are valid."""
     out = bytearray()
-    while value >= 0x80:
+    while value >= 0x80 or len(out) + 1 < least:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*out, value])
 
 
-def count(value: int, *, flexible: bool) -> bytes:
-    return varint(value + 1) if flexible else pack(">i", value)
+def count(value: int, *, flexible: bool, least: int = 1) -> bytes:
+    return varint(value + 1, least) if flexible else pack(">i", value)
 
 
 def title_of(version: int, name: str) -> bytes:
@@ -55,7 +56,8 @@ def body_of(
     out += pack(">iiib", max_wait_ms, min_bytes, max_bytes, isolation)
     if version >= 7:
         out += pack(">ii", session_id, session_epoch)
-    out += count(len(topics), flexible=flexible)
+    least = int(oddity.removeprefix("varint ")) if oddity.startswith("varint ") else 1
+    out += count(len(topics), flexible=flexible, least=least)
     for name, parts in topics:
         out += title_of(version, name) + count(len(parts), flexible=flexible)
         for index, leader_epoch, offset, last_epoch, part_bytes in parts:
@@ -99,7 +101,7 @@ def is_text(title: bytes) -> bool:
     versions,
     st.tuples(I32, I32, I32, st.integers(-128, 127), I32, I32),
     topics_of,
-    st.sampled_from(["", "", "", "tags", "replica", "rack", "behind"]),
+    st.sampled_from(["", "", "", "tags", "replica", "rack", "behind", "varint 5", "varint 6"]),
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=2),
     st.integers(0, 4),
 )

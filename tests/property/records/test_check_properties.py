@@ -80,12 +80,15 @@ def by_rules(batch: bytes, limits: TimestampLimits, *, keys_required: bool) -> B
 
 
 def at_once(batch: bytes, limits: TimestampLimits, *, keys_required: bool) -> Any:
-    return _codec.sound_header(
-        batch,
+    content = bytearray(batch)
+    found = _codec.sound_header(
+        content,
         keys_required,
         max(INT64_MIN, limits.oldest_ms),
         min(INT64_MAX, limits.wall_ms + limits.after_max_ms),
     )
+    content.append(0)  # BufferError where it is held
+    return found
 
 
 limits = st.builds(

@@ -27,7 +27,8 @@ _codec = pytest.importorskip("quorumlog.records._codec")
 ALL_COLUMNS = 63
 blobs = st.one_of(st.none(), st.binary(max_size=40), st.binary(min_size=60, max_size=70))
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
-headers = st.lists(st.tuples(texts, blobs), max_size=3).map(tuple)
+header_values = st.one_of(st.none(), st.binary(max_size=3), blobs)
+headers = st.lists(st.tuples(texts, header_values), max_size=3).map(tuple)
 timestamps = st.one_of(
     st.integers(-1, 2**41), st.sampled_from([0, 63, 64, -64, -65, 2**62, -(2**61), 8191, 8192])
 )
@@ -320,9 +321,18 @@ def test_both_partition_alike(
 # --- invalid bytes -----------------------------------------------------------------------------
 
 
+# Base offset, base timestamp and append timestamp: usual ones, and those at a limit.
+BASES = st.tuples(
+    st.sampled_from([0, 0, 0, 7, -1, 2**63 - 1, 2**63 - 2, 2**63 - 5]),
+    st.sampled_from([0, 0, 0, -1, 2**63 - 1, 2**63 - 40, -(2**63)]),
+    st.sampled_from([None, None, None, 5, -1]),
+)
+
+
 def same_results(body: Body) -> None:
     """Check that both codecs have the same results for these bytes, in every function that
-    reads."""
+    reads, and keep no buffer."""
+    body = body._replace(buffer=bytearray(body.buffer))
     for arguments in ((0, 2**62), (3, 9)):
         expected = outcome(read, _plain, body, *arguments)
         assert outcome(read, _codec, body, *arguments) == expected
@@ -335,31 +345,40 @@ def same_results(body: Body) -> None:
     for wanted in (ALL_COLUMNS, 2):
         expected = outcome(build, _plain, [body], wanted, 0, 2**62, 100)
         assert outcome(build, _codec, [body], wanted, 0, 2**62, 100) == expected
+    assert isinstance(body.buffer, bytearray)
+    body.buffer.append(0)  # BufferError if a buffer is kept
 
 
-@given(st.binary(max_size=300), st.integers(-1, 45), st.integers(-1, 50), st.integers(0, 3))
+@given(st.binary(max_size=300), st.integers(-1, 45), st.integers(-1, 50), st.integers(0, 3), BASES)
 @settings(max_examples=500)
-@example(b"", 0, 0, 0)
-@example(b"\x0c\x00\x00\x00\x01\x01\x00", 1, 0, 0)
+@example(b"", 0, 0, 0, (0, 0, None))
+@example(b"\x0c\x00\x00\x00\x01\x01\x00", 1, 0, 0, (0, 0, None))
 def test_both_have_the_same_result_for_garbage(
-    raw: bytes, count: int, last_delta: int, start: int
+    raw: bytes, count: int, last_delta: int, start: int, bases: tuple[int, int, int | None]
 ) -> None:
     start = min(start, len(raw))
-    same_results(Body(raw, start, len(raw), count, 0, last_delta, 0, None))
+    same_results(Body(raw, start, len(raw), count, bases[0], last_delta, *bases[1:]))
 
 
 @given(
     records.filter(bool),
-    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
     st.integers(0, 3),
+    BASES,
 )
 @settings(max_examples=500)
 def test_both_have_the_same_result_for_damaged_records(
-    items: list[Record], damage: list[tuple[int, int]], cut: int
+    items: list[Record],
+    damage: list[tuple[int, int]],
+    cut: int,
+    bases: tuple[int, int, int | None],
 ) -> None:
     """Bytes of valid records are replaced and the end is cut: most stay records up to a
     position."""
-    body = body_of(items)
+    base_offset, base_timestamp, append_timestamp = bases
+    body = body_of(items)._replace(
+        base_offset=base_offset, base_timestamp=base_timestamp, append_timestamp=append_timestamp
+    )
     raw = bytearray(body.buffer)
     for position, value in damage:
         raw[position % len(raw)] = value
@@ -377,6 +396,19 @@ def test_both_accept_the_same_utf8(name: bytes) -> None:
     record = b"\x00\x00\x00\x01\x01\x02" + bytes([2 * len(name)]) + name + b"\x01"
     raw = bytes([2 * len(record)]) + record
     same_results(Body(raw, 0, len(raw), 1, 0, 0, 0, None))
+
+
+def test_both_accept_the_same_starts_of_utf8() -> None:
+    """Every first byte, the limits of the second one, and of those after them."""
+    for first in range(256):
+        for second in (0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xFF):
+            for rest in (b"", b"\x80", b"\xbf\x80", b"\x7f", b"\x80\xc0", b"\x80\x80\x80"):
+                for name in (bytes([first]), bytes([first, second]) + rest):
+                    record = b"\x00\x00\x00\x01\x01\x02" + bytes([2 * len(name)]) + name + b"\x01"
+                    raw = bytes([2 * len(record)]) + record
+                    body = Body(raw, 0, len(raw), 1, 0, 0, 0, None)
+                    found = outcome(read, _codec, body, 0, 1)
+                    assert found == outcome(read, _plain, body, 0, 1), name
 
 
 # --- a batch in parts --------------------------------------------------------------------------
