@@ -217,7 +217,9 @@ def _json(value: object) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if is_dataclass(value):
-        return {each.name: _json(getattr(value, each.name)) for each in fields(value)}
+        return {
+            each.name: _json(getattr(value, each.name)) for each in fields(value) if each.compare
+        }
     for names in ("__struct_fields__", "_fields"):
         if hasattr(value, names):
             return {name: _json(getattr(value, name)) for name in getattr(value, names)}
