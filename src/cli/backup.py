@@ -341,8 +341,9 @@ def restore(
     """Restore topics of a backup at their offsets, and the committed offsets of groups.
 
     Refuses to write to topics that exist. Producers can write to a restored topic once all topics
-    are complete; until then an interrupted restore can be continued with --resume. Users, ACLs and
-    quotas of a backup without encrypted passwords are printed, and need a confirmation.
+    are complete; until then an interrupted restore can be continued with --resume. With --access
+    and a backup without encrypted passwords, prints its users, ACLs and quotas, and asks for
+    confirmation on a terminal.
     """
     from .backup_runner import RestoreCommand, run_restore
 
