@@ -22,6 +22,7 @@ from ..records.batch import (
     BatchHeader,
     check_crc,
     client_batches,
+    iterate_batches,
     parse_header,
     stamp,
 )
@@ -235,7 +236,7 @@ def accept_batch(
 
 
 def headers_of(batches: "Buffer") -> Headers:
-    """Return (position, header) of each batch of an append; raises CorruptionError for torn
+    """Return (position, header) of each batch of a client's append; raises CorruptionError for torn
     batches, InvalidRecord if there is no batch or more than BATCHES_MAX."""
     if not len(batches):
         raise InvalidRecord("the append has no batch")
@@ -311,11 +312,14 @@ def accept_append(
         headers = sealed_headers(batches)
     if headers is not None:
         return batches, headers
-    headers = headers_of(batches)
     if origin is not AppendOrigin.CLIENT:
+        if not len(batches):
+            raise InvalidRecord("the append has no batch")
+        headers = list(iterate_batches(batches))
         for position, header in headers:
             check_crc(batches, position, header)
         return batches, headers
+    headers = headers_of(batches)
     parts = [
         accept_batch(batches, position, header, config, wall_ms=wall_ms)
         for position, header in headers

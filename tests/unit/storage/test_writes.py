@@ -5,13 +5,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorumlog.errors import InvalidRecord
+from quorumlog.errors import CorruptionError, InvalidRecord
 from quorumlog.records import Codec, Record, ValidationMode, encode_batch
 from quorumlog.records.batch import BATCHES_MAX
 from quorumlog.runtime import Files
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.storage import LogConfig
-from quorumlog.storage.append import WriteFailed, headers_of, write_fully
+from quorumlog.storage.append import (
+    AppendOrigin,
+    WriteFailed,
+    accept_append,
+    headers_of,
+    write_fully,
+)
 from quorumlog.storage.conversion import is_worth_a_lane
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.small_files import read_file, remove_tree, replace_file, write_file
@@ -93,6 +99,16 @@ def test_append_of_too_many_batches_is_rejected() -> None:
     assert len(headers_of(one * BATCHES_MAX)) == BATCHES_MAX
     with pytest.raises(InvalidRecord, match="more than 1000 batches; send larger batches"):
         headers_of(one * (BATCHES_MAX + 1))
+
+
+def test_append_of_a_leader_has_any_number_of_batches() -> None:
+    one = encode_batch([Record(0, 0, None, b"")])
+    many = one * (BATCHES_MAX + 1)
+    origin = AppendOrigin.REPLICATED
+    _, headers = accept_append(many, LogConfig(), origin=origin, wall_ms=0)
+    assert len(headers) == BATCHES_MAX + 1
+    with pytest.raises(CorruptionError, match="CRC"):
+        accept_append(many[:-1] + b"\xff", LogConfig(), origin=origin, wall_ms=0)
 
 
 def test_the_pool_closes_the_least_recently_used_file(files: Files) -> None:
