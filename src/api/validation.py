@@ -24,6 +24,7 @@ FEATURES_MAX: Final = 100  # in one request
 ANSWER_MS: Final = 50
 TOPIC_ID_SIZE: Final = 16
 RACK_CHARS_MAX: Final = 255
+NAME_CHARS: Final = 249  # of a name in a message
 
 
 # --- topics and partitions -----------------------------------------------------------------------
@@ -79,7 +80,8 @@ def check_distinct(field: str, items: Iterable[Hashable]) -> None:
     """Raise InvalidRequest if an item is given twice: an answer would have its content twice."""
     for item, count in Counter(items).items():
         if count > 1:
-            raise InvalidRequest(f"{field}: {item} is given {count} times; give each once")
+            name = str(item)[:NAME_CHARS]
+            raise InvalidRequest(f"{field}: {name} is given {count} times; give each once")
 
 
 def check_node_id(field: str, node_id: int) -> None:

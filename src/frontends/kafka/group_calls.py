@@ -43,7 +43,6 @@ async def ask_and_wait(
     """Send a request with a response that may depend on other members."""
     try:
         check_group_request(broker, call, request)
-        request.client = call.client.identity.principal
         response = await broker.groups.ask(request, deadline_ms=call.began_ms + WAIT_MS_MAX)
         check_group_request(broker, call, request)  # again, after the wait
     except QuorumlogError as error:

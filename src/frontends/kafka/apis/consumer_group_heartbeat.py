@@ -65,7 +65,7 @@ def _read_plain_request(
     version: int, body: bytes, client_id: str, peer: str
 ) -> ConsumerHeartbeat | None:
     beat = read_plain_heartbeat(version, memoryview(body))
-    return None if beat is None else _plain_request(beat, client_id, peer, None)
+    return None if beat is None else _plain_request(beat, client_id, peer)
 
 
 _encode_plain: Final = lru_cache(maxsize=4_096)(partial(encode_plain_heartbeat, throttle_ms=0))
@@ -89,7 +89,7 @@ def at_once(broker: BrokerContext, client: Client, version: int, body: memoryvie
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
     """Forward a heartbeat without arrays to the coordinator."""
-    request = _plain_request(call.body, call.client_id, call.client.peer, _describes(broker, call))
+    request = _whole_plain_request(broker, call)
     if not request.member_id:
         return False
     return begin_heartbeat(broker, call, request, partial(_answer, broker), done)
@@ -99,9 +99,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Forward any heartbeat to the coordinator."""
     plain = isinstance(call.body, PlainHeartbeatBody)
     if plain:
-        request = _plain_request(
-            call.body, call.client_id, call.client.peer, _describes(broker, call)
-        )
+        request = _whole_plain_request(broker, call)
     else:
         request = _request(broker, call)
         denial = _topics_denial(broker, call, request)
@@ -118,10 +116,17 @@ def _describes(broker: BrokerContext, call: Call) -> DescribesTopic | None:
 
 
 def _plain_request(
-    beat: PlainHeartbeatBody, client_id: str, peer: str, describes: DescribesTopic | None
+    beat: PlainHeartbeatBody,
+    client_id: str,
+    peer: str,
+    describes: DescribesTopic | None = None,
+    *,
+    principal: str = "",
 ) -> ConsumerHeartbeat:
+    """Without a principal, for the request of a heartbeat that changes nothing."""
     return ConsumerHeartbeat(
         group=beat.group,
+        client=principal,
         member_id=beat.member_id,
         member_epoch=beat.member_epoch,
         instance_id=beat.instance_id,
@@ -135,11 +140,20 @@ def _plain_request(
     )
 
 
+def _whole_plain_request(broker: BrokerContext, call: Call) -> ConsumerHeartbeat:
+    principal = call.client.identity.principal
+    describes = _describes(broker, call)
+    return _plain_request(
+        call.body, call.client_id, call.client.peer, describes, principal=principal
+    )
+
+
 def _request(broker: BrokerContext, call: Call) -> ConsumerHeartbeat:
     body: Any = call.body
     topics, owned = body.subscribed_topic_names, body.topic_partitions
     return ConsumerHeartbeat(
         group=body.group_id,
+        client=call.client.identity.principal,
         member_id=body.member_id,
         member_epoch=body.member_epoch,
         instance_id=body.instance_id,

@@ -45,6 +45,7 @@ def _request(broker: BrokerContext, call: Call) -> JoinGroup:
     rebalance_timeout = getattr(body, "rebalance_timeout", None)
     return JoinGroup(
         group=body.group_id,
+        client=call.client.identity.principal,
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
         client_id=call.client_id,

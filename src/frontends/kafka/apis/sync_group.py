@@ -20,6 +20,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
         return {"error_code": InconsistentGroupProtocol.code, "assignment": b""}
     request = SyncGroup(
         group=body.group_id,
+        client=call.client.identity.principal,
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
         generation=body.generation_id,

@@ -482,6 +482,22 @@ def test_requests_with_unusual_fields_are_left_to_the_usual_path() -> None:
     with_member("/d", main)
 
 
+def test_bytes_of_both_protocols_count_for_the_user() -> None:
+    async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
+        await ready(kafka.client, OTHER)
+        kafka.client.send_body(CONSUMER_HEARTBEAT, 1, consumer_body(0, **JOIN))
+        _, answer = await kafka.client.answer(CONSUMER_HEARTBEAT, 1)
+        assert not answer.error_code
+        groups = kafka.node.parts.groups
+        assert groups is not None
+        limits = groups._member_limits
+        assert limits is not None
+        assert limits.remembered(at_once.client.identity.principal) == 2
+        assert limits.remembered("") == 0
+
+    with_member("/d", main)
+
+
 def test_consumer_heartbeats_with_a_change_are_left_to_the_usual_path() -> None:
     async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
         await ready(kafka.client, OTHER)
