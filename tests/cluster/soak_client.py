@@ -199,16 +199,16 @@ class AsyncWork:
 
     async def _watch(self, log: quorumlog.aio.AsyncLog, is_over: threading.Event) -> None:
         while not is_over.is_set():
-            say(sample(self.tally, len(own_tasks())))
+            say(sample(self.tally, count_tasks()))
             await asyncio.sleep(SAMPLE_S)
 
 
-def own_tasks() -> set["asyncio.Task[Any]"]:
-    """Return the tasks of this loop without those in which gRPC waits for the status of a call: a
-    channel that is closed with a bidirectional stream can leave one (grpc/grpc issue 41875)."""
-    return {
-        task for task in asyncio.all_tasks() if "_handle_status_once_received" not in repr(task)
-    }
+def count_tasks() -> int:
+    """Return the number of tasks of this loop, without one in which gRPC waits for the status of a
+    call: on a loaded machine a single one was left after the close twice, with an unknown cause.
+    Any further one counts, so that a leak by each lost connection is found."""
+    tasks = asyncio.all_tasks()
+    return len(tasks) - any("_handle_status_once_received" in repr(task) for task in tasks)
 
 
 async def soak_asyncio(
@@ -217,10 +217,10 @@ async def soak_asyncio(
     work = AsyncWork(runtime, address, tally)
     await work.run(warmed(tally))
     await asyncio.sleep(SAMPLE_S)
-    before = sample(tally, len(own_tasks()))
+    before = sample(tally, count_tasks())
     await work.run(is_over)
     await asyncio.sleep(SAMPLE_S)
-    say({"before": before, "after": sample(tally, len(own_tasks()))})
+    say({"before": before, "after": sample(tally, count_tasks())})
 
 
 # --- blocking ------------------------------------------------------------------------------------
