@@ -104,13 +104,13 @@ def test_a_recorded_run_is_the_run_of_its_seed(level: str) -> None:
     assert (played.event_hash, played.rule) == (outcome.event_hash, "")
 
 
-def shrunk(level: str, seeds: range, seconds: float) -> tuple[PlayedPlan, PlayedPlan]:
+def shrunk(level: str, seeds: range, runs_max: int) -> tuple[PlayedPlan, PlayedPlan]:
     """Return the first failing run of some seeds, and the shrunk one."""
     for seed in seeds:
         subject = subject_of(level, seed)
         first = subject.play(None)
         if first.rule:
-            best = Shrinker(subject, first, seconds=seconds).shrink()
+            best = Shrinker(subject, first, runs_max=runs_max).shrink()
             assert subject.play(best.plan).event_hash == best.event_hash
             return first, best
     raise AssertionError(f"level {level} passes {seeds}")
@@ -121,7 +121,7 @@ def test_a_directory_that_acknowledges_before_its_sync_fails_in_a_few_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writer, "perform_flush", lambda files, flush: None)
-    first, best = shrunk("storage", range(3), seconds=15)
+    first, best = shrunk("storage", range(3), runs_max=30)
     assert best.rule == first.rule
     assert best.events * 2 <= first.events
     assert len(best.plan.events) < len(first.plan.events)
@@ -131,7 +131,7 @@ def test_a_directory_that_acknowledges_before_its_sync_fails_in_a_few_steps(
 def test_a_quorum_that_applies_twice_fails_without_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     play = partial(quorum_level.play, bug="double-apply")
     monkeypatch.setattr(quorum_level, "play", play)
-    first, best = shrunk("quorum", range(3), seconds=15)
+    first, best = shrunk("quorum", range(3), runs_max=30)
     assert best.rule == first.rule
     assert best.events <= first.events
     assert len(best.plan.events) <= len(first.plan.events)

@@ -5,6 +5,7 @@ smaller parts (delta debugging, Zeller and Hildebrandt 2002). A change stays if 
 same rule with no more events than before.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,21 +21,29 @@ GAP_US = 1_000_000
 
 
 class Shrinker:
-    """The search for a smaller plan, within a budget of time."""
+    """The search for a smaller plan, within a budget of time or of runs."""
 
-    def __init__(self, subject: Subject, first: PlayedPlan, *, seconds: float) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        first: PlayedPlan,
+        *,
+        seconds: float = math.inf,
+        runs_max: float = math.inf,
+    ) -> None:
         """`first` is the recorded run; `seconds` of wall time are the bound of `shrink`, up to the
-        length of one run."""
+        length of one run. The result of a bound in runs is the same on every machine."""
         self.first = first
         self.best = first
         self.runs = 0
         self._subject = subject
+        self._runs_max = runs_max
         self._ends_s = time.monotonic() + seconds
 
     @property
-    def has_time(self) -> bool:
+    def has_budget(self) -> bool:
         """True until the budget is spent."""
-        return time.monotonic() < self._ends_s
+        return self.runs < self._runs_max and time.monotonic() < self._ends_s
 
     def shrink(self) -> PlayedPlan:
         """Return the smallest run that was found; the recorded one if its plan does not replay."""
@@ -47,7 +56,7 @@ class Shrinker:
             self._shorten_gaps()
         else:
             before = -1
-            while self.has_time and before != self.best.events:
+            while self.has_budget and before != self.best.events:
                 before = self.best.events
                 self._shorten_phases()
                 self._simplify_options(parts=4)
@@ -56,7 +65,7 @@ class Shrinker:
 
     def _try(self, plan: RunPlan, *, is_first: bool = False) -> bool:
         """Replay a plan. Return True if it is the best one now."""
-        if not self.has_time:
+        if not self.has_budget:
             return False
         played = self._subject.play(plan)
         self.runs += 1
@@ -73,7 +82,7 @@ class Shrinker:
         """Replace options by their usual values: all, then ever smaller parts, up to `parts`."""
         left = [edit for edit in self.best.edits if not self._is_usual(edit)]
         size, smallest = len(left), max(1, len(left) // parts)
-        while left and size >= smallest and self.has_time:
+        while left and size >= smallest and self.has_budget:
             for start in range(0, len(left), size):
                 part = left[start : start + size]
                 options = _with_edits(self.best.plan.options, part)
@@ -109,7 +118,7 @@ class Shrinker:
     def _shorten_gaps(self) -> None:
         """Shorten long spans without an event."""
         number = 1
-        while number < len(self.best.plan.events) and self.has_time:
+        while number < len(self.best.plan.events) and self.has_budget:
             events = self.best.plan.events
             gap_us = events[number].at_us - events[number - 1].at_us
             if gap_us > GAP_US:
@@ -126,7 +135,7 @@ class Shrinker:
     def _remove_events(self) -> None:
         """Remove the events of one node, of one kind, and in chunks."""
         before = -1
-        while self.has_time and before != len(self.best.plan.events):
+        while self.has_budget and before != len(self.best.plan.events):
             before = len(self.best.plan.events)
             self._remove_groups(_nodes_of)
             self._remove_chunks(end=max(1, before // 20))
@@ -148,9 +157,9 @@ class Shrinker:
     def _remove_chunks(self, *, end: int = 1) -> None:
         """Remove chunks of events, from the last one to the first, down to `end` events each."""
         size = len(self.best.plan.events)
-        while size >= end and self.best.plan.events and self.has_time:
+        while size >= end and self.best.plan.events and self.has_budget:
             stop = len(self.best.plan.events)
-            while stop > 0 and self.has_time:
+            while stop > 0 and self.has_budget:
                 events = self.best.plan.events
                 start = max(0, stop - size)
                 self._try(replace(self.best.plan, events=events[:start] + events[stop:]))
