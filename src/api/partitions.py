@@ -1,6 +1,5 @@
 """Partitions: reassignments, elections, replica status, disk usage, deletion of records."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -33,6 +32,7 @@ from ..metadata import (
 )
 from ..metadata.acls import AclOperation, AclResourceType
 from ..runtime import Clock, Files
+from ..runtime.steps import step_counter
 from .audit import recorded
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess, existing_topic
@@ -148,17 +148,14 @@ class PartitionAdmin:
         """Return the partitions without a leader, by ascending topic and index. Other tasks run in
         between."""
         found: list[tuple[str, int]] = []
-        visited = 0
+        take_turn = step_counter(STEP)
         for topic in self._metadata.image.sorted_topics():
             found += [
                 (topic.name, index)
                 for index, partition in topic.sorted_partitions()
                 if partition.leader == NO_NODE
             ]
-            visited += len(topic.partitions)
-            if visited >= STEP:
-                visited = 0
-                await asyncio.sleep(0)
+            await take_turn(len(topic.partitions))
         return found
 
     # --- replicas -------------------------------------------------------------------------------
@@ -173,15 +170,14 @@ class PartitionAdmin:
         for topic, index in partitions:
             check_partition(topic, index)
         image = await self._metadata.reach(context)
-        described = []
-        for count, (topic, index) in enumerate(sorted(partitions or self._led(image)), 1):
+        described, take_turn = list[PartitionStatus](), step_counter(STEP)
+        for topic, index in sorted(partitions or self._led(image)):
             denial = self._denial(AclOperation.DESCRIBE, topic, context)
             if denial is None:
                 described.append(self._status(image, topic, index))
             elif partitions:
                 described.append(PartitionStatus(topic=topic, partition=index, error=denial))
-            if count % STEP == 0:
-                await asyncio.sleep(0)
+            await take_turn()
         return described, image.offset
 
     def _led(self, image: MetadataImage) -> Iterator[tuple[str, int]]:
@@ -250,10 +246,10 @@ class PartitionAdmin:
             check_topic_id(spec.topic_id)
         await self._metadata.reach(context)
         denials: dict[str, QuorumlogError | None] = {}
-        for count, topic in enumerate(dict.fromkeys(spec.topic for spec in specs), 1):
+        take_turn = step_counter(STEP)
+        for topic in dict.fromkeys(spec.topic for spec in specs):
             denials[topic] = self._denial(AclOperation.DELETE, topic, context)
-            if not count % STEP:
-                await asyncio.sleep(0)
+            await take_turn()
         allowed = [spec for spec in specs if denials[spec.topic] is None]
         outcomes = iter(await self._delete_records(allowed, context))
         return [

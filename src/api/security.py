@@ -1,6 +1,5 @@
 """Security: ACLs, and the SCRAM credentials of users."""
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
@@ -21,6 +20,7 @@ from ..metadata import (
 from ..metadata.acls import Acl, AclFilter, AclOperation, AclResourceType, check_filter
 from ..metadata.authorization import Action, check_action
 from ..metadata.scram_credentials import ScramCredential, ScramMechanism
+from ..runtime.steps import step_counter
 from .audit import recorded
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess
@@ -52,12 +52,11 @@ class AclAdmin:
         image = await self._metadata.reach(context)
         self._check(AclOperation.DESCRIBE, context)
         checked = check_filter(condition)
-        found = []
-        for visits, acl in enumerate(image.acls.visit(checked), 1):
+        found, take_turn = list[Acl](), step_counter(VISITS_A_STEP)
+        for acl in image.acls.visit(checked):
             if acl is not None:
                 found.append(acl)
-            if visits % VISITS_A_STEP == 0:
-                await asyncio.sleep(0)
+            await take_turn()
         return found, image.offset
 
     async def create(self, command: CreateAcls, context: RequestContext) -> Submitted[AclsCreated]:

@@ -1,6 +1,5 @@
 """Topics: list, describe, create, delete, add partitions."""
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
@@ -30,6 +29,7 @@ from ..metadata import (
     check_topic_name,
 )
 from ..metadata.acls import AclOperation, AclResourceType
+from ..runtime.steps import step_counter
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess, existing_topic
 from .request_context import RequestContext
@@ -61,12 +61,11 @@ class TopicAdmin:
         topics = image.sorted_topics()
         if not self._authorizer.is_enabled:
             return topics, image.offset
-        found = []
-        for count, topic in enumerate(topics, 1):
+        found, take_turn = list[TopicImage](), step_counter(TOPICS_A_STEP)
+        for topic in topics:
             if self._describes(topic.name, context):
                 found.append(topic)
-            if count % TOPICS_A_STEP == 0:
-                await asyncio.sleep(0)
+            await take_turn()
         return found, image.offset
 
     async def describe(self, names: Sequence[str], context: RequestContext) -> DescribedTopics:
@@ -77,7 +76,7 @@ class TopicAdmin:
         image = await self._metadata.reach(context)
         topics: list[TopicImage | UnknownTopicOrPartition | TopicAuthorizationFailed] = []
         nodes: set[NodeId] = set()
-        partitions = 0  # since other tasks ran
+        take_turn = step_counter(PARTITIONS_A_STEP)
         for name in names:
             check_topic_name(name)
             try:
@@ -89,10 +88,7 @@ class TopicAdmin:
             topics.append(topic)
             for partition in topic.partitions.values():
                 nodes.update(partition.replicas)
-            partitions += len(topic.partitions)
-            if partitions >= PARTITIONS_A_STEP:
-                partitions = 0
-                await asyncio.sleep(0)
+            await take_turn(len(topic.partitions))
         found = (image.broker(node_id) for node_id in sorted(nodes))
         return DescribedTopics(
             topics=tuple(topics),

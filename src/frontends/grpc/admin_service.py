@@ -3,7 +3,6 @@
 A handler decodes the request, calls the operation in `api`, and encodes its result.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +44,7 @@ from ...metadata.codec import (
 from ...metadata.shell.relay_reply import encode_reply
 from ...proto import admin_pb2 as pb
 from ...runtime import CallContext, Handler
+from ...runtime.steps import step_counter
 from ...services import (
     ADMIN_ALTER_CLIENT_QUOTAS,
     ADMIN_ALTER_CLUSTER_CONFIGS,
@@ -148,15 +148,12 @@ class AdminService:
         response = pb.DescribeTopicsResponse(
             brokers=map(broker_description, found.brokers), metadata_offset=found.offset
         )
-        partitions = 0  # since other tasks ran
+        take_turn = step_counter(PARTITIONS_A_STEP)
         for name, topic in zip(request.names, found.topics, strict=True):
             result = response.results.add(name=name)
             if isinstance(topic, TopicImage):
                 result.topic.CopyFrom(describe_topic(topic))
-                partitions += len(topic.partitions)
-                if partitions >= PARTITIONS_A_STEP:
-                    partitions = 0
-                    await asyncio.sleep(0)
+                await take_turn(len(topic.partitions))
             else:
                 fill_error(result.error, topic, name)
         return response
@@ -307,10 +304,10 @@ class PartitionHandlers:
             _context(request, context),
         )
         response = pb.DescribeReplicasResponse(broker=self._node_id, metadata_offset=offset)
-        for count, status in enumerate(described, 1):
+        take_turn = step_counter(STEP)
+        for status in described:
             response.partitions.append(replicas_description(status))
-            if count % STEP == 0:
-                await asyncio.sleep(0)
+            await take_turn()
         return response
 
     async def describe_log_dirs(

@@ -11,9 +11,10 @@ from ...errors import QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
 from ...ids import TopicId
 from ...metadata import TopicImage
 from ...metadata.acls import AclOperation, AclResourceType
+from ...runtime.steps import step_counter
 from .api import ANSWER_MS_MAX, BrokerContext, Call, Client, Fields
 from .error_codes import code_of
-from .item_results import step_counter
+from .item_results import PARTS_A_STEP
 
 R = TypeVar("R")
 
@@ -153,7 +154,7 @@ class SortedOffsets:
 async def sort_offsets(broker: BrokerContext, call: Call) -> SortedOffsets:
     """Return the offsets of a commit request; partitions that do not exist, or that the client may
     not read, have an error."""
-    found, take_turn = SortedOffsets([], [], [], []), step_counter()
+    found, take_turn = SortedOffsets([], [], [], []), step_counter(PARTS_A_STEP)
     for part in call.body.topics:
         await take_turn()
         topic = named_topic(broker, call, part, AclOperation.READ)

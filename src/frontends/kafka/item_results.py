@@ -1,7 +1,6 @@
 """Requests of many items: each item is carried out by itself, and its error is in its own
 result."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, KeysView, Sequence
 from datetime import timedelta
@@ -9,6 +8,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from ...api.request_context import RequestContext
 from ...errors import InvalidRequest, QuorumlogError, TimedOut
+from ...runtime.steps import step_counter
 from .api import BrokerContext, Call, Fields
 
 PARTS_MAX: Final = 10_000
@@ -58,7 +58,7 @@ async def outcomes(
     except InvalidRequest as too_many:
         return [too_many] * len(parts)
     found: dict[int, R | QuorumlogError] = {}
-    take_turn = step_counter()
+    take_turn = step_counter(PARTS_A_STEP)
     waiting = iter(enumerate(parts))
 
     async def work() -> None:
@@ -89,27 +89,6 @@ async def in_steps(
         found.append(result)
         await take_turn(weight(result))
     return found
-
-
-def step_counter(step: int = PARTS_A_STEP) -> Callable[..., Awaitable[None]]:
-    """Return an async function to call for each item: other tasks run after every `step` of its
-    argument, 1 for an item. The tasks that call the same function share the steps."""
-    count = 0
-    may_go_on = asyncio.Event()
-    may_go_on.set()
-
-    async def take_turn(weight: int = 1) -> None:
-        nonlocal count
-        while not may_go_on.is_set():  # another task has ended the step
-            await may_go_on.wait()
-        count += weight
-        if count >= step:
-            count = 0
-            may_go_on.clear()
-            await asyncio.sleep(0)
-            may_go_on.set()
-
-    return take_turn
 
 
 def check_count(count: int) -> None:

@@ -16,10 +16,11 @@ from ....metadata.scram_credentials import (
     credential_of_salted,
     mechanism_of,
 )
+from ....runtime.steps import step_counter
 from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..item_results import check_count, outcome, step_counter, wait_applied
+from ..item_results import PARTS_A_STEP, check_count, outcome, wait_applied
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
@@ -30,7 +31,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     )
     deletions: list[ScramKey] = []
     upsertions: list[tuple[ScramKey, ScramCredential]] = []
-    take_turn = step_counter()
+    take_turn = step_counter(PARTS_A_STEP)
     for change in (*body.deletions, *body.upsertions):
         await take_turn()
         try:

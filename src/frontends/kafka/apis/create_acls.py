@@ -3,11 +3,12 @@
 from ....errors import QuorumlogError
 from ....metadata import AclsCreated, CreateAcls, Submitted
 from ....metadata.acls import Acl
+from ....runtime.steps import step_counter
 from ..acl_fields import read_acl
 from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..item_results import check_count, outcome, step_counter, wait_applied
+from ..item_results import PARTS_A_STEP, check_count, outcome, wait_applied
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
@@ -15,7 +16,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     creations = call.body.creations
     errors: list[QuorumlogError | None] = [None] * len(creations)
     read: dict[int, Acl] = {}
-    take_turn = step_counter()
+    take_turn = step_counter(PARTS_A_STEP)
     for place, creation in enumerate(creations):
         await take_turn()
         try:

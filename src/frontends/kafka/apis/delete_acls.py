@@ -4,11 +4,12 @@ KIP-290)."""
 from ....errors import QuorumlogError
 from ....metadata import AclDeletion, AclsDeleted, DeleteAcls, Submitted
 from ....metadata.acls import AclFilter
+from ....runtime.steps import step_counter
 from ..acl_fields import entry_fields, read_filter, resource_fields
 from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..item_results import check_count, outcome, step_counter, wait_applied
+from ..item_results import PARTS_A_STEP, check_count, outcome, wait_applied
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
@@ -16,7 +17,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     filters = call.body.filters
     deletions = [AclDeletion()] * len(filters)
     read: dict[int, AclFilter] = {}
-    take_turn = step_counter()
+    take_turn = step_counter(PARTS_A_STEP)
     for place, condition in enumerate(filters):
         await take_turn()
         try:

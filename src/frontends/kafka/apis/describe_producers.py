@@ -6,14 +6,15 @@ from typing import Final
 from ....broker import ActiveProducer
 from ....errors import QuorumlogError
 from ....metadata.acls import AclOperation, AclResourceType
+from ....runtime.steps import step_counter
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..error_codes import error_fields
-from ..item_results import step_counter
+from ..item_results import PARTS_A_STEP
 
 
 async def describe_producers(broker: BrokerContext, call: Call) -> Answer:
     """Describe each named partition once of which this broker has a replica, leader or follower."""
-    take_turn, topics = step_counter(), list[Fields]()
+    take_turn, topics = step_counter(PARTS_A_STEP), list[Fields]()
     wanted: dict[str, dict[int, None]] = {}
     for topic in call.body.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

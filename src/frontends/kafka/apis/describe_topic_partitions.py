@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from ....errors import InvalidRequest
 from ....metadata import INTERNAL_TOPICS
+from ....runtime.steps import step_counter
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import describe_denial, topic_operations
 from ..endpoints import endpoints
-from ..item_results import step_counter
+from ..item_results import PARTS_A_STEP
 from ..topic_fields import missing_code, no_topic, place_fields
 
 PARTITIONS_MAX: Final = 2_000
@@ -38,7 +39,7 @@ async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer
     alive = endpoints(image, call.client, asked=broker.hosted.node_id)
     room = max(1, min(body.response_partition_limit, PARTITIONS_MAX))
     topics: list[Fields] = []
-    take_turn = step_counter()
+    take_turn = step_counter(PARTS_A_STEP)
     for name, begin in _from(body.cursor, names):
         if room == 0:
             return _page(topics, next_at=(name, begin))

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from ....broker import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetOutcome, OffsetSpec
 from ....errors import InvalidRequest, OffsetNotAvailable, QuorumlogError
+from ....runtime.steps import step_counter
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import describe_denial
 from ..error_codes import LEADER_NOT_AVAILABLE, UNSUPPORTED_VERSION, fetch_code
-from ..item_results import step_counter
+from ..item_results import PARTS_A_STEP
 from ..request_limits import ELEMENTS_MAX_OF_OFFSETS
 
 EARLIEST_LOCAL: Final = -4
@@ -37,7 +38,7 @@ async def list_offsets(broker: BrokerContext, call: Call) -> Answer:
     committed_only = getattr(call.body, "isolation_level", 0) == READ_COMMITTED
     seen: set[tuple[str, int]] = set()
     topics = []
-    take_turn = step_counter()
+    take_turn = step_counter(PARTS_A_STEP)
     for topic in call.body.topics:
         results = []
         await take_turn()

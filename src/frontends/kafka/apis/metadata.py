@@ -16,6 +16,7 @@ from ....errors import (
 )
 from ....ids import NodeId
 from ....metadata import INTERNAL_TOPICS, CreateTopic, MetadataImage, PartitionImage, TopicImage
+from ....runtime.steps import step_counter
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import (
     cluster_operations,
@@ -26,7 +27,7 @@ from ..authorized_operations import (
 from ..encoding_offload import encode_if_large
 from ..endpoints import BrokerEndpoint, controller_of, endpoints
 from ..error_codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE, code_of
-from ..item_results import in_steps, outcomes, step_counter
+from ..item_results import PARTS_A_STEP, in_steps, outcomes
 from ..topic_fields import missing_code, no_topic, place_fields
 
 CREATION_MS_MAX: Final = 5_000
@@ -112,7 +113,7 @@ async def _create_unknown(
         return {}
     if not getattr(call.body, "allow_auto_topic_creation", True):
         return {}
-    take_turn, unknown = step_counter(), list[str]()
+    take_turn, unknown = step_counter(PARTS_A_STEP), list[str]()
     for name in names:
         await take_turn()
         is_unknown = broker.image.topic(name) is None and name not in INTERNAL_TOPICS

@@ -4,18 +4,19 @@ from ....api.audit import recorded
 from ....broker.groups.requests import DeleteOffsets
 from ....errors import QuorumlogError, UnknownTopicOrPartition
 from ....metadata.acls import AclOperation
+from ....runtime.steps import step_counter
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
 from ..group_calls import check_group_request, check_topics, named_topic
-from ..item_results import by_topic, slices, step_counter
+from ..item_results import PARTS_A_STEP, by_topic, slices
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Delete the offsets of existing partitions; the others have errors of their own."""
     codes: dict[tuple[str, int], int] = {}
     wanted: dict[tuple[str, int], None] = {}
-    take_turn = step_counter()
+    take_turn = step_counter(PARTS_A_STEP)
     for part in call.body.topics:
         await take_turn(1 + len(part.partitions))
         topic = named_topic(broker, call, part, AclOperation.READ)

@@ -11,11 +11,12 @@ from ....broker.groups.requests import FetchOffsets, StoredOffset
 from ....errors import QuorumlogError
 from ....metadata import MetadataImage
 from ....metadata.acls import AclOperation, AclResourceType
+from ....runtime.steps import step_counter
 from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
 from ..group_calls import NO_OFFSET, NamedTopic, ask_coordinator, named_topic
-from ..item_results import by_topic, in_steps, step_counter
+from ..item_results import PARTS_A_STEP, by_topic, in_steps
 
 _FAILS_AS_A_WHOLE: Final = 2  # the first version with a top-level error
 _TELLS_EPOCHS: Final = 5  # the first version with leader epochs
@@ -29,7 +30,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     groups: Iterable[Any] = (body,)
     if call.version >= _TAKES_MANY:
         groups = {group.group_id: group for group in body.groups}.values()
-    take_turn, results = step_counter(), list[Fields]()
+    take_turn, results = step_counter(PARTS_A_STEP), list[Fields]()
     for group in groups:
         await take_turn()
         results.append(await _group(broker, call, group))

@@ -4,17 +4,18 @@ truncation of records that it has read (KIP-320)."""
 from typing import Any, Final
 
 from ....broker import EpochEndOutcome, EpochEndSpec
+from ....runtime.steps import step_counter
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import describe_denial
 from ..error_codes import fetch_code
-from ..item_results import slices, step_counter
+from ..item_results import PARTS_A_STEP, slices
 from ..request_limits import ELEMENTS_MAX_OF_OFFSETS
 
 
 async def offset_for_leader_epoch(broker: BrokerContext, call: Call) -> Answer:
     """Look up the epoch of every partition."""
     topics: list[Fields] = []
-    take_turn = step_counter()
+    take_turn = step_counter(PARTS_A_STEP)
     for topic in call.body.topics:
         await take_turn()
         denial = describe_denial(broker, call, topic.topic)

@@ -6,8 +6,8 @@ from quorumlog.frontends.kafka.item_results import (
     PARTS_A_STEP,
     PARTS_AT_ONCE,
     repeated,
-    step_counter,
 )
+from quorumlog.runtime.steps import step_counter
 
 
 class Name:
@@ -41,7 +41,7 @@ def test_tasks_that_count_together_share_the_steps() -> None:
     """A hundred tasks process as many items between two turns of another task as one task does."""
 
     async def main() -> None:
-        take_turn = step_counter()
+        take_turn = step_counter(PARTS_A_STEP)
         decided = 0
 
         async def work() -> None:

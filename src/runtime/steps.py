@@ -1,0 +1,25 @@
+"""Long work on the event loop, in steps between which other tasks run."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+
+def step_counter(step: int) -> Callable[..., Awaitable[None]]:
+    """Return an async function to call for each item: other tasks run after every `step` of its
+    argument, 1 for an item. The tasks that call the same function share the steps."""
+    count = 0
+    may_go_on = asyncio.Event()
+    may_go_on.set()
+
+    async def take_turn(weight: int = 1) -> None:
+        nonlocal count
+        while not may_go_on.is_set():  # another task has ended the step
+            await may_go_on.wait()
+        count += weight
+        if count >= step:
+            count = 0
+            may_go_on.clear()
+            await asyncio.sleep(0)
+            may_go_on.set()
+
+    return take_turn
