@@ -60,6 +60,8 @@ DELETE_HORIZON_BIT: Final = 0x40
 
 OFFSET_MAX: Final = 2**63 - 1
 BATCHES_MAX: Final = 1_000
+BATCHES_A_STEP: Final = 200
+"""The batches that a broker appends between two turns of other tasks: a few milliseconds."""
 """The batches that a client appends to a partition in one request: more would stop the event loop
 for long, and 8 MiB have 120,000 of one empty record each."""
 
@@ -199,6 +201,17 @@ def client_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 def has_more_batches(buffer: Buffer) -> bool:
     """Return True if bytes follow the first batch by its length, which is not checked."""
     return LENGTH_END + int.from_bytes(buffer[LENGTH_END - 4 : LENGTH_END], "big") < len(buffer)
+
+
+def count_batches(buffer: Buffer) -> int:
+    """Return the number of batches by their lengths, which are not checked; BATCHES_MAX + 1 if
+    there are more than BATCHES_MAX."""
+    position = count = 0
+    while position < len(buffer) and count <= BATCHES_MAX:
+        length = int.from_bytes(buffer[position + LENGTH_END - 4 : position + LENGTH_END], "big")
+        position += LENGTH_END + length
+        count += 1
+    return count
 
 
 def whole_batches_end(buffer: Buffer, position: int = 0) -> int:

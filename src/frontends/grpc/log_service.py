@@ -36,10 +36,11 @@ from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...records import partition_for_key
-from ...records.batch import has_more_batches
+from ...records.batch import BATCHES_A_STEP, count_batches
 from ...runtime import CallContext, ClientIdentity, Handler, Method, Runtime
 from ...runtime.client_bounds import UNREAD_BYTES, ClientBytes, ClientEntries
 from ...runtime.protobuf_fields import EncodedMessage
+from ...runtime.steps import step_counter
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from .envelopes import ProduceBatches, encode_fetch
 from .pipeline import Pipeline
@@ -262,6 +263,7 @@ class LogService:
         self._subscriptions: ClientEntries[SubscriptionStream] = ClientEntries()  # in progress
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams waiting for a request
         self._pipelines: dict[Pipeline[_Inflight], None] = {}  # of the Produce streams
+        self._take_turn = step_counter(BATCHES_A_STEP)  # of all Produce streams
 
     async def stop(self) -> None:
         """Reject new requests: streams end after their requests in flight, long polls return
@@ -369,6 +371,7 @@ class LogService:
             try:
                 check.check_partition(part.topic, part.partition)
                 check.check_topic_id(part.topic_id)
+                await self._take_turn(count_batches(part.records))
                 self._check_write(context.client, part.topic, request.transactional_id)
                 parts.append(
                     await self._writer.submit(
@@ -382,8 +385,6 @@ class LogService:
                     )
                 )
                 self._figures.bytes += len(part.records)
-                if has_more_batches(part.records):
-                    await asyncio.sleep(0)  # each costs as much as a request
             except QuorumlogError as error:
                 parts.append(error)
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms

@@ -17,8 +17,10 @@ from ...errors import QuorumlogError
 from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import mirror_pb2 as pb
+from ...records.batch import BATCHES_A_STEP, count_batches
 from ...runtime import CallContext, Handler, Method, Runtime
 from ...runtime.protobuf_fields import Parts
+from ...runtime.steps import step_counter
 from ...services import MIRROR_APPEND
 from .translation import fill_error
 
@@ -69,6 +71,7 @@ class MirrorService:
         self._mirroring = mirroring
         self._metadata = metadata
         self._authorizer = authorizer
+        self._take_turn = step_counter(BATCHES_A_STEP)  # of all calls
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by method path, for `Network.serve`."""
@@ -93,6 +96,7 @@ class MirrorService:
             try:
                 check_partition(part.topic, part.partition)
                 check_topic_id(part.topic_id)
+                await self._take_turn(count_batches(records))
                 self._authorizer.check(context.client, *_WRITE_TOPIC, part.topic)
             except QuorumlogError as error:
                 fill_error(result.error, error, part.topic, part.partition)

@@ -4,7 +4,10 @@ Handlers call `BrokerApi`; those of the data path use the replica manager and th
 themselves.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
 from ...api.broker_api import BrokerApi
 from ...broker.config import RequestConfig
@@ -17,8 +20,12 @@ from ...broker.shell.reads import ReplicaReader
 from ...metadata import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...runtime import Runtime
+from ...runtime.steps import step_counter
 from .config import KafkaConfig
 from .deadlines import RequestDeadlines
+
+PARTS_A_STEP: Final = 50
+"""Partitions of Produce requests that are queued in their logs between two turns of other tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +46,9 @@ class BrokerContext:
         default_factory=ClientQuotaManager
     )  # debts of clients; see `quota_charge`
     deadlines: RequestDeadlines = field(default_factory=RequestDeadlines)  # of waiting requests
+    take_produce_turn: Callable[..., Awaitable[None]] = field(
+        default_factory=partial(step_counter, PARTS_A_STEP)
+    )
 
     @property
     def image(self) -> MetadataImage:

@@ -21,6 +21,7 @@ LENGTH_A_PART: Final = 100
 """The characters of a name that take as long as one item: its coordinator is that of its hash."""
 PARTS_A_REQUEST: Final = 1_000
 """The partitions of one step of storing offsets; a larger request takes several steps."""
+NAMED_TWICE: Final = "partition: named twice in the request; name each partition once"
 APPLIED_MS_MAX: Final = 1_000
 """The longest wait of a response for its own broker to apply the change."""
 
@@ -141,7 +142,7 @@ def split_valid(
 ) -> tuple[list[P], dict[Place, QuorumlogError]]:
     """Return the valid items, and the errors of the others: `check` raised, or the partition `at`
     the item is named twice."""
-    twice = InvalidRequest("partition: named twice in the request; name each partition once")
+    twice = InvalidRequest(NAMED_TWICE)
     refused: dict[Place, QuorumlogError] = dict.fromkeys(repeated(map(at, parts)), twice)
     for part in parts:
         try:

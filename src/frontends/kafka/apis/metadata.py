@@ -92,13 +92,17 @@ def _broker_fields(brokers: Iterable[BrokerEndpoint]) -> list[Fields]:
 
 
 def _wanted(call: Call) -> list[tuple[str | None, bytes]] | None:
-    """Return name and id of each requested topic once, or None for all topics."""
+    """Return name and id of each requested topic once, or None for all topics. A name beside an
+    id is ignored, as in Kafka."""
     topics = call.body.topics
     if topics is None or (call.version == _KNOWS_ONLY_LISTS and not topics):
         return None
-    return list(
-        dict.fromkeys((each.name, _raw(getattr(each, "topic_id", None))) for each in topics)
-    )
+    if call.version < _KNOWS_IDS:
+        return list(
+            dict.fromkeys((each.name, _raw(getattr(each, "topic_id", None))) for each in topics)
+        )
+    named = ((each.name, _raw(each.topic_id)) for each in topics)
+    return list(dict.fromkeys((None if raw != NO_ID else name, raw) for name, raw in named))
 
 
 def _raw(topic_id: Any) -> bytes:

@@ -4,7 +4,7 @@ Until version 7 a request names one group, since 8 several (KIP-709). Since 10 t
 id. Version 1 has no top-level error, so that error is repeated for each partition.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from ....broker.groups.requests import FetchOffsets, StoredOffset
@@ -25,7 +25,8 @@ _KNOWS_IDS: Final = 10  # the first version with topic ids in place of names
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
-    """Fetch the offsets of each named group once, with its own result."""
+    """Fetch the offsets of each named group once, with its own result; and each partition of a
+    group once."""
     body = call.body
     groups: Iterable[Any] = (body,)
     if call.version >= _TAKES_MANY:
@@ -50,9 +51,13 @@ async def _group(broker: BrokerContext, call: Call, group: Any) -> Fields:
     image = broker.image
     wanted = None
     if group.topics is not None:
+        once: dict[Hashable, tuple[Any, dict[int, None]]] = {}
+        for part in group.topics:
+            key = getattr(part, "name", None), getattr(part, "topic_id", None)
+            once.setdefault(key, (part, {}))[1].update(dict.fromkeys(part.partition_indexes))
         wanted = await in_steps(
-            (named_topic(broker, call, part, AclOperation.DESCRIBE), part.partition_indexes)
-            for part in group.topics
+            (named_topic(broker, call, part, AclOperation.DESCRIBE), tuple(indexes))
+            for part, indexes in once.values()
         )
     outcome = await ask_coordinator(broker, call, _request(call, group, wanted))
     code, topics = 0, list[Fields]()

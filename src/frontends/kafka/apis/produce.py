@@ -6,8 +6,9 @@ advertised and not supported: librdkafka requires them in ApiVersions (KAFKA-186
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from ....broker import Acks
@@ -20,6 +21,7 @@ from ....broker.shell.produce import (
 from ....broker.verification import TransactionalWrite
 from ....errors import (
     InvalidRecord,
+    InvalidRequest,
     InvalidRequiredAcks,
     InvalidTimestamp,
     QuorumlogError,
@@ -41,6 +43,7 @@ from ..api import (
     KafkaApi,
     PreparedResponse,
 )
+from ..broker_context import PARTS_A_STEP
 from ..codecs.leaders import NodeEndpoint
 from ..codecs.produce import (
     FLEXIBLE,
@@ -54,6 +57,7 @@ from ..codecs.produce import (
 from ..endpoints import current_leader, leader_endpoints
 from ..error_codes import produce_code
 from ..frames import RequestFrameReader
+from ..item_results import NAMED_TWICE, repeated
 from ..request import answer_head
 
 WAITS_FOR_OTHERS: Final = -1
@@ -116,14 +120,13 @@ class _InFlight:
         self._step = 0  # of its deadline
 
     def begin(self) -> None:
-        """Queue every partition's append, and answer at once if all have completed."""
-        broker, request, outcomes = self._broker, self._call.body, self._outcomes
+        """Queue the appends of the partitions that are left, and answer at once if all have
+        completed."""
+        broker, call = self._broker, self._call
         broker.writer.figures.waiting += 1
-        transaction = _transaction(broker, self._call)
-        denial = _transaction_denial(broker, self._call)
-        for topic in request.topics:
-            for part in topic.parts:
-                outcomes.append(denial or _place(broker, self._call, topic, part, transaction))
+        for _ in _place_rest(broker, call):
+            pass
+        outcomes = self._outcomes = call.body.outcomes
         for at, append in enumerate(outcomes):
             if not isinstance(append, DelayedProduce):
                 continue
@@ -365,7 +368,8 @@ def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
 
 
 def opening(broker: BrokerContext, call: Call) -> Coroutine[Any, Any, None] | None:
-    """Return a coroutine that waits until all partitions can be queued at once, or None."""
+    """Return a coroutine that waits until all partitions that are left can be queued at once, or
+    None. Of many partitions it queues all but the last in steps."""
     request: ProduceRequest = call.body
     waits: list[Coroutine[Any, Any, None]] = []
     for topic in request.topics:
@@ -376,6 +380,9 @@ def opening(broker: BrokerContext, call: Call) -> Coroutine[Any, Any, None] | No
             wait = broker.writer.opening(name, partition)
             if wait is not None:
                 waits.append(wait)
+    left = sum(len(topic.parts) for topic in request.topics) - len(request.outcomes)
+    if left > PARTS_A_STEP:
+        return _open_and_place(broker, call, waits, left - PARTS_A_STEP)
     return _all(waits) if waits else None
 
 
@@ -386,6 +393,36 @@ async def _all(waits: Sequence[Coroutine[Any, Any, None]]) -> None:
     finally:
         for wait in waits:
             wait.close()  # closes a coroutine that was not started before a cancellation
+
+
+async def _open_and_place(
+    broker: BrokerContext, call: Call, waits: Sequence[Coroutine[Any, Any, None]], count: int
+) -> None:
+    """Wait until all partitions are open, then queue `count` of them in steps."""
+    await _all(waits)
+    for _ in islice(_place_rest(broker, call), count):
+        await broker.take_produce_turn()
+
+
+def _place_rest(broker: BrokerContext, call: Call) -> Iterator[None]:
+    """Queue the batches of each partition that has no outcome yet in its log, one a step."""
+    request: ProduceRequest = call.body
+    outcomes = request.outcomes
+    transaction, denial = _transaction(broker, call), _transaction_denial(broker, call)
+    parts = [(topic, part) for topic in request.topics for part in topic.parts]
+    twice = () if len(parts) == 1 else repeated(map(_place_of, parts))
+    for named in parts[len(outcomes) :]:
+        if _place_of(named) in twice:
+            outcomes.append(InvalidRequest(NAMED_TWICE))
+        else:
+            outcomes.append(denial or _place(broker, call, *named, transaction))
+        yield
+
+
+def _place_of(named: tuple[ProduceTopic, ProducePart]) -> tuple[bytes, int]:
+    """Return the topic, by its name or id in the request, and the partition."""
+    topic, part = named
+    return bytes(topic.title), part.partition
 
 
 async def produce(broker: BrokerContext, call: Call) -> Answer:

@@ -12,7 +12,7 @@ From version 9 on lengths are varints and structs end with tagged fields.
 from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ....errors.requests import RecordError
 from ....runtime import Buffer
@@ -57,9 +57,10 @@ class ProduceTopic(NamedTuple):
 
 
 class ProduceRequest:
-    """A decoded request; records are views of its frame."""
+    """A decoded request; records are views of its frame. `outcomes` are those of its first
+    partitions, which are queued in their logs."""
 
-    __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
+    __slots__ = ("acks", "outcomes", "timeout_ms", "topics", "transactional_id")
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class ProduceRequest:
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topics = topics
+        self.outcomes: list[Any] = []
 
 
 class ProduceResult(NamedTuple):

@@ -75,6 +75,22 @@ def test_every_version_returns_brokers_and_leaders(run: Run, folder: str, versio
     run(main)
 
 
+@pytest.mark.parametrize("version", [12, 13])
+def test_name_beside_an_id_is_ignored(folder: str, version: int) -> None:
+    """A topic is in the response once, whatever names its id comes with, and none is created."""
+
+    async def main(kafka: KafkaNode) -> None:
+        topic_id = await created(kafka, "t")
+        named = [{"name": name, "topic_id": topic_id} for name in ("a", "b", None)]
+        answer = await asked(kafka, version=version, may_create=True, topics=named)
+        assert codes(answer) == {"t": 0}
+        assert len(answer.topics) == 1
+        every = await asked(kafka, version=version, topics=None)
+        assert codes(every) == {"t": 0}
+
+    run_on_kafka_node(main, folder)
+
+
 def codes(answer: Any) -> dict[str, int]:
     return {topic.name: int(topic.error_code) for topic in answer.topics}
 

@@ -140,6 +140,19 @@ def test_each_partition_of_a_produce_request_has_its_own_result() -> None:
     run_with_topic(work)
 
 
+def test_partition_that_is_named_twice_is_refused() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        a, b, c = (batch_of(value) for value in (b"a", b"b", b"c"))
+        results = await produced(kafka.client, (0, a), (1, b), (0, c))
+        codes = [(one.index, int(one.error_code)) for one in results]
+        refused = int(ErrorCode.invalid_request)
+        assert codes == [(0, refused), (1, 0), (0, refused)]
+        assert await produce(kafka.client, c) == 0
+        assert await values(kafka, 1) == [b"b"]
+
+    run_with_topic(work)
+
+
 @pytest.mark.parametrize("policy", ["fsync", "replicated"])
 def test_requests_in_flight_keep_their_order(run: Run, folder: str, policy: str) -> None:
     async def main(runtime: Runtime) -> None:

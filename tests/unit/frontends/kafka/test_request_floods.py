@@ -224,6 +224,26 @@ NAMED: Final = {
 }
 
 
+def test_repeated_partition_of_a_fetch_of_offsets_is_answered_once(tmp_path: Path) -> None:
+    api = next(each for each in APIS if each.name == "OffsetFetch")
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, str(tmp_path / "node")) as kafka:
+            once = request_of(api, api.high)
+            (group,) = once.groups
+            (topic,) = group.topics
+            often = dataclasses.replace(topic, partition_indexes=50 * topic.partition_indexes)
+            lengths = []
+            for topics in ((topic,), (often, topic)):
+                groups = (dataclasses.replace(group, topics=topics),)
+                message = dataclasses.replace(once, groups=groups)
+                kafka.client.send_body(api.key, api.high, bytes_of(message))
+                lengths.append(len(await kafka.client.frame()))
+            assert lengths[0] == lengths[1]
+
+    run_patiently(main)
+
+
 def test_repeated_name_is_answered_once(tmp_path: Path) -> None:
     """A response has the content of a group or a topic: repeats would multiply it."""
     sizes: dict[str, tuple[int, int]] = {}
