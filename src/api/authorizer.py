@@ -210,10 +210,9 @@ class Authorizer:
         allowed = cached.decisions.get(decision)
         if allowed is None:
             allowed = self._decide(client, decision, table)
-            if len(decision[2] or "") > CACHED_NAME_MAX:
-                return allowed
-            cached.decisions[decision] = allowed
-            self._count += 1
+            if len(decision[2] or "") <= CACHED_NAME_MAX:
+                cached.decisions[decision] = allowed
+                self._count += 1
             if self._count >= DECISIONS_MAX:
                 self._clients, self._compiled, self._count = {}, {}, 0
         return allowed
@@ -229,8 +228,9 @@ class Authorizer:
             if is_same and not self._config.allow_everyone_if_no_acl_found:
                 cached.table = table
                 return cached
-            self._count -= len(cached.decisions)
+            self._count -= 1 + len(cached.decisions)
         cached = self._clients[client] = _CachedClient(table, own, of_everyone)
+        self._count += 1
         return cached
 
     def _decide(self, client: ClientIdentity, decision: _Decision, table: AclTable) -> bool:

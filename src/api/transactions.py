@@ -5,6 +5,7 @@ A transactional id is served by its coordinator; another broker raises NotCoordi
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..broker.groups.config import OFFSETS_TOPIC
@@ -299,7 +300,7 @@ class TransactionAdmin:
                 " transactional ids"
             )
 
-    def list_transactions(
+    async def list_transactions(
         self,
         context: RequestContext,
         *,
@@ -309,7 +310,7 @@ class TransactionAdmin:
         pattern: str = "",
     ) -> "list[ListedTransaction]":
         """Return the transactional ids that this broker coordinates and the client may describe,
-        by name; an empty filter passes all.
+        by name; an empty filter passes all. Other tasks run in between.
 
         `open_for_ms_min` is the minimum age of the transaction (negative: any), `pattern` an RE2
         pattern of the whole id. Raises InvalidPattern, also if the pattern is too complex for the
@@ -319,11 +320,11 @@ class TransactionAdmin:
 
         compiled = compile_pattern(pattern) if pattern else None
         began_ms_max = self._clock.wall_ms() - open_for_ms_min
+        may_describe = partial(self._authorizer.allows, context.client, *_DESCRIBE_ID)
         found = [
             each
-            for each in self._transactions.listings()
-            if self._authorizer.allows(context.client, *_DESCRIBE_ID, each.resource)
-            and (not states or each.state in states)
+            for each in await self._transactions.listings(may_describe)
+            if (not states or each.state in states)
             and (not producer_ids or each.producer_id in producer_ids)
             and (open_for_ms_min < 0 or 0 <= each.started_ms <= began_ms_max)
         ]

@@ -1,7 +1,10 @@
 """Long work on the event loop, in steps between which other tasks run."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def step_counter(step: int) -> Callable[..., Awaitable[None]]:
@@ -23,3 +26,14 @@ def step_counter(step: int) -> Callable[..., Awaitable[None]]:
             may_go_on.set()
 
     return take_turn
+
+
+async def collect(items: Iterable[T | None], step: int) -> list[T]:
+    """Return the items of an iterator that computes them, without None. Other tasks run after every
+    `step` of them."""
+    found, take_turn = list[T](), step_counter(step)
+    for item in items:
+        if item is not None:
+            found.append(item)
+        await take_turn()
+    return found

@@ -1,7 +1,7 @@
 """The transactional ids and staged commits of one partition of `__transaction_state`: dispatch of
 requests, timeouts and expiry. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -219,14 +219,22 @@ class TransactionShard:
         decision = machine.abort(image, now_ms, reason=AbortReason.OPERATOR, keeps_producer=False)
         return decision + ShardDecision(replies=(Answered(ticket, machine.producer),))
 
-    def listings(self) -> list[ListedTransaction]:
-        """Return all transactional ids by ascending name, then the attempts of staged commits."""
-        ids = [machine.listing() for _, machine in sorted(self._machines.items())]
-        return ids + self._staged.listings()
+    def listings(
+        self, is_listed: Callable[[str], bool] = lambda name: True
+    ) -> Iterator[ListedTransaction | None]:
+        """Yield each transactional id that `is_listed` accepts, then the attempts of staged commits
+        whose name it accepts, and None for another or a removed one. The state may change between
+        two steps."""
+        for name in list(self._machines):
+            machine = self._machines.get(name) if is_listed(name) else None
+            yield None if machine is None else machine.listing()
+        yield from self._staged.listings(is_listed)
 
-    def staged_names(self) -> list[StageDescription]:
-        """Return all names of staged commits, sorted."""
-        return self._staged.descriptions()
+    def staged_names(
+        self, is_listed: Callable[[str], bool] = lambda name: True
+    ) -> Iterator[StageDescription | None]:
+        """Yield each name of staged commits that `is_listed` accepts; see `listings`."""
+        return self._staged.descriptions(is_listed)
 
     @property
     def id_count(self) -> int:

@@ -10,7 +10,7 @@ An id returns to the pool when all its markers are written, with the epoch of th
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -909,9 +909,12 @@ class StagedCommits:
             )
         return stage
 
-    def descriptions(self) -> list[StageDescription]:
-        """Return all names, sorted."""
-        return [_description(stage) for _, stage in sorted(self._stages.items())]
+    def descriptions(self, is_listed: Callable[[str], bool]) -> Iterator[StageDescription | None]:
+        """Yield each name that `is_listed` accepts, and None for another or a removed one. The
+        state may change between two steps."""
+        for name in list(self._stages):
+            stage = self._stages.get(name) if is_listed(name) else None
+            yield None if stage is None else _description(stage)
 
     def counts(self) -> StagedCounts:
         """Count names and attempts; O(attempts)."""
@@ -926,21 +929,21 @@ class StagedCommits:
             oldest_started_ms=min(starts, default=None),
         )
 
-    def listings(self) -> list[ListedTransaction]:
-        """Return the attempts as transactions `<name>#<producer id>`, sorted."""
-        entries = sorted(
-            self._of_id.items(), key=lambda each: (each[1].record.transactional_id, each[0])
-        )
-        return [
-            ListedTransaction(
+    def listings(self, is_listed: Callable[[str], bool]) -> Iterator[ListedTransaction | None]:
+        """Yield the attempts as transactions `<name>#<producer id>`, as `descriptions` the names
+        that `is_listed` accepts."""
+        for producer_id in list(self._of_id):
+            entry = self._of_id.get(producer_id)
+            if entry is None or not is_listed(entry.record.transactional_id):
+                yield None
+                continue
+            yield ListedTransaction(
                 transactional_id=attempt_id(entry.record.transactional_id, producer_id),
                 resource=entry.record.transactional_id,
                 producer_id=producer_id,
                 state=_LISTED[entry.state],
                 started_ms=entry.record.started_ms,
             )
-            for producer_id, entry in entries
-        ]
 
     # --- storage ----------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ AddPartitions is a method of `TransactionCalls`.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
@@ -297,13 +298,9 @@ class StagedCommitCalls:
 
     async def _listed_here(self, context: CallContext) -> pb.ListStagesResponse:
         describe, kind = AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID
-        return pb.ListStagesResponse(
-            stages=[
-                _listing(each, self._node_id)
-                for each in self._coordinator.staged_names()
-                if self._authorizer.allows(context.client, describe, kind, each.name)
-            ]
-        )
+        may_describe = partial(self._authorizer.allows, context.client, describe, kind)
+        found = await self._coordinator.staged_names(may_describe)
+        return pb.ListStagesResponse(stages=[_listing(each, self._node_id) for each in found])
 
     def _check(self, operation: AclOperation, name: str, context: CallContext) -> None:
         self._authorizer.check(context.client, operation, AclResourceType.TRANSACTIONAL_ID, name)

@@ -341,7 +341,7 @@ class TransactionCalls:
     ) -> pb.ListTransactionsResponse:
         states = {state.lower() for state in request.states}
         aged = request.open_for_ms_min > 0
-        listed = self._transactions.list_transactions(
+        listed = await self._transactions.list_transactions(
             self._context(context),
             open_for_ms_min=request.open_for_ms_min if aged else ANY_AGE,
             states=OPEN_STATES if aged else (),

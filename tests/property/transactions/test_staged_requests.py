@@ -562,7 +562,7 @@ class StagedRequests(RuleBasedStateMachine):
             f"{one.name}#{producer_id}": states.get(one.state, "Ongoing")
             for producer_id, one in self.model.attempts.items()
         }
-        listed = {each.transactional_id: each.state for each in self.shard.listings()}
+        listed = {each.transactional_id: each.state for each in filter(None, self.shard.listings())}
         assert listed == expected
 
     def teardown(self) -> None:

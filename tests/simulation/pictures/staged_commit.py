@@ -176,7 +176,9 @@ def _states(play: Play) -> list[tuple[int, str, str]]:
     node = play[COORDINATOR].node
     assert node is not None, "the node is down"
     assert node.parts.transactions is not None, "the node is no broker"
-    for stage in node.parts.transactions.staged_names():
+    shards = node.parts.transactions.loaded_shards()
+    stages = [stage for shard in shards for stage in shard.staged_names() if stage is not None]
+    for stage in sorted(stages, key=lambda each: each.name):
         completing = stage.attempts - stage.open - stage.sealed
         counts = {"open": stage.open, "sealed": stage.sealed, "committing": completing}
         text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)

@@ -402,7 +402,9 @@ def _transaction(play: Play) -> str:
     node = play[COORDINATOR].node
     assert node is not None, "the node is down"
     assert node.parts.transactions is not None, "the node is no broker"
-    return next((each.state for each in node.parts.transactions.listings()), "")
+    shards = node.parts.transactions.loaded_shards()
+    listed = (each.state for shard in shards for each in shard.listings() if each is not None)
+    return next(listed, "")
 
 
 def ends(play: Play, number: int, topic: str, partition: int) -> tuple[int, int]:

@@ -187,9 +187,18 @@ def test_decisions_about_long_names_are_not_kept() -> None:
     acls = Acls()
     for number in range(100):
         assert not acls.authorizer.allows(ALICE, WRITE, TOPIC, f"{number}" + "x" * 30_000)
-    assert acls.authorizer._count == 0
+    assert acls.authorizer._count == 1  # the client
     assert not acls.authorizer.allows(ALICE, WRITE, TOPIC, "x" * 249)
-    assert acls.authorizer._count == 1
+    assert acls.authorizer._count == 2
+
+
+def test_clients_that_ask_about_long_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DECISIONS_MAX", 10)
+    acls = Acls()
+    for number in range(25):
+        client = ClientIdentity(principal="User:alice", host=f"10.0.0.{number}")
+        assert not acls.authorizer.allows(client, WRITE, TOPIC, "x" * 250)
+        assert len(acls.authorizer._clients) <= 10
 
 
 def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

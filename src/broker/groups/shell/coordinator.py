@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ....errors import CoordinatorLoading, CoordinatorNotAvailable, QuorumlogError
 from ....ids import Epoch
-from ....runtime.steps import step_counter
+from ....runtime.steps import collect
 from ...coordinator.shell.coordinator import Coordinator, CoordinatorContext, CoordinatorMetrics
 from ...coordinator.shell.internal_topic import CoordinatorNames, InternalTopicSettings
 from ...verification import Verification, Verifier
@@ -172,13 +172,9 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
         """Return the groups that this broker coordinates and `is_listed` accepts, by ascending
         name. Yields to the loop between steps. Raises CoordinatorLoading while some of them are
         loading."""
-        found, take_turn = list[ListedGroup](), step_counter(LISTED_A_STEP)
         shards = [shard.loaded_state() for _, shard in sorted(self._shards.items())]
-        for shard in shards:
-            for line in shard.listings(is_listed):
-                if line is not None:
-                    found.append(line)
-                await take_turn()
+        lines = (line for shard in shards for line in shard.listings(is_listed))
+        found = await collect(lines, LISTED_A_STEP)
         return sorted(found, key=lambda line: line.group)
 
     def census(self) -> GroupCensus:

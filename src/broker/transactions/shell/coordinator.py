@@ -2,7 +2,7 @@
 `__transaction_state` that it leads."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ....errors import ConcurrentTransactions, InvalidRequest
 from ....ids import Epoch
 from ....metadata.delta import ImageDelta
+from ....runtime.steps import collect
 from ...coordinator.shell.coordinator import Coordinator, CoordinatorContext
 from ...coordinator.shell.internal_topic import CoordinatorNames, InternalTopicSettings
 from ...shell.producer_ids import ProducerIds
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         MarkersWritten,
         StageDescription,
     )
+    from ..shard import TransactionShard
     from .marker_sender import MarkerSender, WriteHere
     from .transaction_coordinator_shard import TransactionCoordinatorShard
 
@@ -39,6 +41,8 @@ ID_LENGTH_MAX: Final = 8_150
 stored."""
 WAITS_MAX: Final = 10_000
 """Pending requests of one partition."""
+LISTED_A_STEP: Final = 500
+"""Transactional ids that are listed between two turns of other tasks."""
 MARKERS_MS: Final = 100
 """The time for which the begin of a transaction waits for the markers of the last one."""
 
@@ -151,19 +155,28 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
                 except TimeoutError:
                     pass  # the next refusal is the result
 
-    def listings(self) -> "list[ListedTransaction]":
-        """Return the transactional ids that this broker coordinates, by ascending name; raise
-        CoordinatorLoading while some of them are loading."""
-        shards = sorted(self._shards.items())
-        found = [line for _, shard in shards for line in shard.loaded_state().listings()]
+    async def listings(self, is_listed: Callable[[str], bool]) -> "list[ListedTransaction]":
+        """Return the transactional ids that this broker coordinates and `is_listed` accepts, by
+        ascending name. Other tasks run in between. Raises CoordinatorLoading while some of them are
+        loading."""
+        shards = self.loaded_shards()
+        found = await collect(
+            (line for shard in shards for line in shard.listings(is_listed)), LISTED_A_STEP
+        )
         return sorted(found, key=lambda line: line.transactional_id)
 
-    def staged_names(self) -> "list[StageDescription]":
-        """Return the names of staged commits that this broker coordinates, sorted; raise
-        CoordinatorLoading while some of them are loading."""
-        shards = sorted(self._shards.items())
-        found = [line for _, shard in shards for line in shard.loaded_state().staged_names()]
+    async def staged_names(self, is_listed: Callable[[str], bool]) -> "list[StageDescription]":
+        """Return the names of staged commits, sorted, as `listings` does."""
+        shards = self.loaded_shards()
+        found = await collect(
+            (line for shard in shards for line in shard.staged_names(is_listed)), LISTED_A_STEP
+        )
         return sorted(found, key=lambda line: line.name)
+
+    def loaded_shards(self) -> "list[TransactionShard]":
+        """Return the state of every partition that this broker serves; raise CoordinatorLoading
+        while one is loading."""
+        return [shard.loaded_state() for _, shard in sorted(self._shards.items())]
 
     def apply(self, delta: ImageDelta) -> None:
         """Apply a metadata change; call it after the replicas have applied it."""

@@ -11,7 +11,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     body = call.body
     states = frozenset(body.state_filters)
     try:
-        found = broker.api.transactions.list_transactions(
+        found = await broker.api.transactions.list_transactions(
             call.context,
             states=states,
             producer_ids=frozenset(body.producer_id_filters),
