@@ -79,6 +79,7 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
         operator.cluster("down")
 
 
+@pytest.mark.long
 def test_commands_describe_reassign_and_repair_a_cluster(operator: Operator) -> None:
     made = operator.run("topics", "create", "t", "-p", "3")
     assert [sorted(each["replicas"]) for each in made["partitions"]] == [[2, 3, 4]] * 3
@@ -123,6 +124,7 @@ def test_commands_describe_reassign_and_repair_a_cluster(operator: Operator) -> 
     assert described["states"] == []
 
 
+@pytest.mark.long
 def test_records_survive_the_loss_of_their_broker(operator: Operator) -> None:
     operator.run("topics", "create", "u", "--assignments", "3,2")
     command = [sys.executable, "-m", "quorumlog.cli"]
@@ -144,6 +146,7 @@ def test_records_survive_the_loss_of_their_broker(operator: Operator) -> None:
     operator.until(lambda counts: not counts["under-replicated"])
 
 
+@pytest.mark.long
 def test_up_names_the_running_nodes_that_need_a_restart_for_new_settings(
     operator: Operator,
 ) -> None:

@@ -24,7 +24,7 @@ def ran(part: str, tmp_path: Path, *arguments: str) -> list[str]:
     return process.stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_replication_is_compared_with_one_replica(tmp_path: Path) -> None:
     lines = ran("replication", tmp_path)
     assert sum("records/s" in line for line in lines) == 4

@@ -52,7 +52,7 @@ def test_network_disk_clock_and_memory_faults_lose_no_record(tmp_path: Path) -> 
     assert len(report["faults"]) >= 4 or report["skipped"], report
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_clients_get_no_error_from_a_rolling_restart(tmp_path: Path) -> None:
     report = run_chaos(tmp_path, seconds=5, seed=1, kinds=(Kind.ROLL,))
     held(report)

@@ -44,6 +44,7 @@ def test_a_node_whose_wall_clock_jumps_back_rejects_records_of_its_future(faults
             producer.send("orders", b"after").result()
 
 
+@pytest.mark.long
 def test_a_failed_write_ends_a_node_and_short_writes_do_not(faults: Path) -> None:
     with node(faults) as running, quorumlog.connect(running.address, call_timeout_ms=5_000) as log:
         log.admin.create_topic("orders", partitions=1)

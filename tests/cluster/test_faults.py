@@ -119,6 +119,7 @@ def troubled(node: NodeProcess) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.long
 def test_blocking_clients_survive_kills_stops_and_pauses(node: NodeProcess) -> None:
     values = numbered(RECORDS)
     seen: list[tuple[int, int, bytes]] = []
@@ -163,6 +164,7 @@ def open_calls() -> list[object]:
     ]
 
 
+@pytest.mark.long
 def test_asyncio_clients_survive_kills_stops_and_pauses(node: NodeProcess) -> None:
     values = numbered(RECORDS)
 
@@ -220,6 +222,7 @@ def sent_in_time(producer: quorumlog.Producer) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_calls_to_a_paused_node_end_at_their_deadline(node: NodeProcess) -> None:
     slow = slowness(node.address)
     with quorumlog.connect(
@@ -292,6 +295,7 @@ def slow_down(proxy: ForwardingProxy) -> None:
     proxy.delay_s = 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "spoil",
     [cut_again_and_again, tear_messages, hold_for_a_while, refuse_for_a_while, slow_down],
@@ -315,6 +319,7 @@ def test_a_bad_connection_loses_no_record(
         assert len(delivered) == len(values)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("direction", list(Direction))
 def test_flipped_bits_block_no_client_and_add_no_record(
     direction: Direction, tmp_path: Path
@@ -374,6 +379,7 @@ def test_a_plain_connection_to_a_tls_port_names_the_cause(tmp_path: Path) -> Non
 # --- Ctrl-C --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "call", ["connect", "send", "result", "flush", "poll", "iterate", "admin", "close"]
 )

@@ -8,7 +8,7 @@ import pytest
 from .group_chaos import run_group_chaos
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_group_survives_joins_leaves_kills_and_failovers(tmp_path: Path) -> None:
     report = run_group_chaos(tmp_path, events=8, seed=3, pause_s=(0.2, 0.8))
     assert sum(report["events"].values()) == 8

@@ -30,7 +30,7 @@ def test_rebalances_print_a_row_for_each_event_and_protocol(tmp_path: Path) -> N
     assert [line.split()[1] for line in lines] == ["classic"] * 3 + ["KIP-848"] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_request_has_a_rate(tmp_path: Path) -> None:
     lines = ran("rates", tmp_path)
     assert sum("/s, " in line for line in lines) == len(lines) == 8

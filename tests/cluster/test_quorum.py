@@ -159,6 +159,7 @@ def ids(quorum: Quorum) -> list[int]:
     return [each.id for each in quorum.voters]
 
 
+@pytest.mark.long
 def test_the_leader_is_removed_under_load(voters: Cluster) -> None:
     with voters.load() as load:
         load.wait_for(LOAD)
@@ -177,6 +178,7 @@ def test_the_leader_is_removed_under_load(voters: Cluster) -> None:
     load.check()
 
 
+@pytest.mark.long
 def test_a_node_whose_disk_was_wiped_is_replaced_under_load(voters: Cluster) -> None:
     with voters.load() as load:
         load.wait_for(LOAD)
@@ -203,6 +205,7 @@ def test_a_node_whose_disk_was_wiped_is_replaced_under_load(voters: Cluster) -> 
     load.check()
 
 
+@pytest.mark.long
 def test_a_fourth_and_a_fifth_voter_are_added_under_load(voters: Cluster) -> None:
     assert ids(voters.quorum()) == [1, 2, 3]
     with voters.load() as load:
@@ -229,6 +232,7 @@ def test_a_fourth_and_a_fifth_voter_are_added_under_load(voters: Cluster) -> Non
 # --- the processes -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_commands_kill_start_pause_and_resume_nodes(cluster: Cluster) -> None:
     said = cluster.interrupt_up()  # three nodes with both roles
     assert "`quorumlog cluster down` stops them" in said

@@ -31,14 +31,14 @@ def rows(system: str, tmp_path: Path) -> list[str]:
     return ran("benchmarks.raft", "--only", system, "--no-failover", "--dir", str(tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_quorumlog_has_all_rows(tmp_path: Path) -> None:
     found = rows("quorumlog", tmp_path)
     assert [line.split()[0] for line in found] == ["quorumlog"] * 5
     assert sum("stream" in line for line in found) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["kill -9, halved time-outs", "SIGTERM, default time-outs"])
 def test_a_failover_prints_a_row(case: str, tmp_path: Path) -> None:
     (line,) = ran("benchmarks.raft.failover", "--only", case, "--dir", str(tmp_path))
@@ -53,7 +53,7 @@ def test_etcd_has_all_rows(tmp_path: Path) -> None:
     assert [line.split("  ")[0] for line in rows("etcd", tmp_path)] == ["etcd"] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pysyncobj_has_all_rows(tmp_path: Path) -> None:
     if importlib.util.find_spec("pysyncobj") is None:
         pytest.skip("PySyncObj is not installed: pip install pysyncobj")

@@ -13,7 +13,7 @@ SECONDS = 30.0
 RESTART_S = 6.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_restarts_lose_no_acknowledged_record_and_leak_nothing(tmp_path: Path) -> None:
     report = soak.run(tmp_path, seconds=SECONDS, restart_s=RESTART_S)

@@ -20,7 +20,7 @@ from . import storage_soak
 from .storage_soak import HAPPEN, ILL, LOGS_A_KIND, TOPICS, Storage
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_quarter_of_a_minute_loses_no_record_and_does_not_grow(
     tmp_path: Path,

@@ -7,7 +7,7 @@ import pytest
 from .transaction_chaos import CLIENTS, run_transaction_chaos
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seconds", [40, pytest.param(120, marks=pytest.mark.long)])
 def test_every_record_is_counted_once_through_kills(tmp_path: Path, seconds: int) -> None:

@@ -44,7 +44,7 @@ def test_open_transactions_use_no_processor_time(tmp_path: Path) -> None:
     assert "of a core" in line
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_isolation_levels_read_the_log(tmp_path: Path) -> None:
     lines = ran("fetch", tmp_path)
     assert sorted(line.split()[1] for line in lines[:2]) == ["read_committed", "read_uncommitted"]

@@ -114,7 +114,7 @@ def test_users_acls_and_quotas_with_hostile_names(admin: Browser, secure: Broker
     assert errors == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_access_pages_have_no_fault_in_any_look(admin: Browser, secure: Broker) -> None:
     from quorumlog.clients.admin.security import Acl
 

@@ -10,6 +10,7 @@ from tests.console.process import Console, Visitor, console_process
 from quorumlog.testing import Cluster
 
 
+@pytest.mark.long
 def test_second_of_two_changes_of_a_cluster_config_is_refused(console: Console) -> None:
     first, second = Visitor(console), Visitor(console)
     path = "/settings/config/replication.throttled.rate"
@@ -25,6 +26,7 @@ def test_second_of_two_changes_of_a_cluster_config_is_refused(console: Console) 
     assert "Reset replication.throttled.rate" in second.get("/settings").body
 
 
+@pytest.mark.long
 def test_settings_are_filtered_and_have_their_source(browser: Browser) -> None:
     browser.go("/settings/broker/1?changed=1")
     browser.wait_for("#settings tbody tr", "node.id")
@@ -53,7 +55,7 @@ def served(browser: Browser, cluster: Cluster) -> Iterator[Browser]:
         browser.errors()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_move_in_progress_is_shown_and_cancelled(served: Browser, cluster: Cluster) -> None:
     topic = cluster.create_topic("large", partitions=1)
     with cluster.connect() as log:
@@ -80,7 +82,7 @@ def test_move_in_progress_is_shown_and_cancelled(served: Browser, cluster: Clust
         assert log.admin.describe_topic(topic).partitions[0].replicas == (1,)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_quorum_leadership_is_transferred(served: Browser, cluster: Cluster) -> None:
     node = next(each for each in (1, 2) if each != cluster.controller())
     served.go("/brokers/transfer")
@@ -91,7 +93,7 @@ def test_quorum_leadership_is_transferred(served: Browser, cluster: Cluster) -> 
     assert cluster.controller() == node
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_drained_broker_that_fails_is_explained_and_unregistered(
     served: Browser, cluster: Cluster
 ) -> None:

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.console.process import END_S, Console, Visitor
 from tests.kit.command import COMMAND
 
 from quorumlog.errors import InvalidConfig
 
 
+@pytest.mark.long
 def test_dev_serves_a_console_that_ends_with_it(tmp_path: Path) -> None:
     arguments = ["--data-dir", str(tmp_path / "data"), "--grpc-port", "0", "--output", "json"]
     command = [sys.executable, "-P", *COMMAND[1:], "dev", "--console", *arguments]

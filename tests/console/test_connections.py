@@ -43,7 +43,7 @@ def request(console: Console, path: str, cookie: str = "") -> str:
     return "\r\n".join(lines)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["silent", "half a request", "unread responses"])
 def test_connections_of_strangers_do_not_keep_out_others(own_console: Console, kind: str) -> None:
     texts = {
@@ -71,7 +71,7 @@ def receive_until(connection: socket.socket, text: bytes) -> bytes:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_connection_without_a_request_of_a_session_ends(own_console: Console) -> None:
     with (
         connected(own_console, 1) as silent,

@@ -23,6 +23,7 @@ def choose(browser: Browser, position: str, value: str) -> None:
     browser.press("Preview")
 
 
+@pytest.mark.long
 def test_group_from_its_lag_to_its_deletion(browser: Browser, broker: Broker) -> None:
     topic = broker.create_topic(partitions=2)
     write_records(broker, topic, 20)
@@ -67,6 +68,7 @@ def test_group_from_its_lag_to_its_deletion(browser: Browser, broker: Broker) ->
         assert "billing" not in [each.name for each in log.admin.list_groups()]
 
 
+@pytest.mark.long
 def test_open_page_shows_members_and_the_progress_of_a_group(
     browser: Browser, broker: Broker
 ) -> None:
@@ -95,6 +97,7 @@ def test_open_page_shows_members_and_the_progress_of_a_group(
         browser.wait_for(".chart .line")
 
 
+@pytest.mark.long
 def test_list_is_filtered_and_cut_by_the_server(console: Console, broker: Broker) -> None:
     topic = broker.create_topic()
     with broker.connect() as log:

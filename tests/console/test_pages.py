@@ -144,6 +144,7 @@ COMMON = {
 }
 
 
+@pytest.mark.long
 def test_every_live_page_is_refreshed(visitor: Visitor, broker: Broker) -> None:
     topic = broker.create_topic()
     with broker.connect() as log:

@@ -91,7 +91,7 @@ def test_page_has_no_fault_in_any_look(browser: Browser, name: str) -> None:
     assert errors == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_first_steps_of_an_empty_cluster(browser: Browser) -> None:
     with Broker() as empty, console_process("--bootstrap", empty.grpc) as console:
         browser.open_console(console)
@@ -103,7 +103,7 @@ def test_first_steps_of_an_empty_cluster(browser: Browser) -> None:
         assert browser.errors() == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pages_without_a_session_have_no_fault(browser: Browser) -> None:
     environment = {"QUORUMLOG_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
     with console_process("--bootstrap", "127.0.0.1:1", environment=environment) as console:

@@ -17,6 +17,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(VALUES, st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")]))
 def test_indented_json_equals_that_of_the_encoder(
     value: object, separators: tuple[str, str]

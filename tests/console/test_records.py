@@ -117,6 +117,7 @@ def test_huge_value_is_downloaded_as_attachment(visitor: Visitor, hostile: str) 
     assert reply.headers["content-type"] == "application/octet-stream"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("field", "mode", "text", "count"),
     [
@@ -192,6 +193,7 @@ def test_tail_shows_new_records_and_stops_with_the_page(browser: Browser, broker
     assert browser.errors() == []
 
 
+@pytest.mark.long
 def test_record_is_produced_by_the_form(browser: Browser, orders: str) -> None:
     browser.go(f"/topic/{orders}/produce")
     browser.fill("key", "new-key")
@@ -211,6 +213,7 @@ def test_record_is_produced_by_the_form(browser: Browser, orders: str) -> None:
     browser.wait_for("#failure")
 
 
+@pytest.mark.long
 def test_snippets_print_the_record(browser: Browser, broker: Broker, orders: str) -> None:
     browser.go(f"/topic/{orders}/records/1/7")
     command, program = browser.texts(".snippet pre")
@@ -229,6 +232,7 @@ def scraped(broker: Broker, name: str) -> float:
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
 
 
+@pytest.mark.long
 def test_tail_costs_what_a_consumer_costs_and_stops_while_hidden(
     browser: Browser, broker: Broker
 ) -> None:

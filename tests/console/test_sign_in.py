@@ -77,7 +77,7 @@ def console_of(
         yield started
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_user_signs_in_with_a_token_and_has_its_rights(
     browser: Browser, broker_of_tokens: Broker, issuer: TokenIssuer
 ) -> None:
@@ -116,7 +116,7 @@ def test_user_signs_in_with_a_token_and_has_its_rights(
         browser.errors()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_token_of_the_console_is_read_anew_for_every_browser(
     broker_of_tokens: Broker, issuer: TokenIssuer, tmp_path: Path
 ) -> None:
@@ -167,6 +167,7 @@ def failed_start(*arguments: str, **environment: str) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 def test_token_needs_tls_and_the_name_of_its_place() -> None:
     plain = {"QUORUMLOG_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
     assert "over TLS only" in failed_start("--token", "env:HOME", **plain)
@@ -175,7 +176,7 @@ def test_token_needs_tls_and_the_name_of_its_place() -> None:
     assert "over TLS only" in failed_start(**tokens)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_client_certificate_is_shared_by_browsers_on_request_only(
     certificates: Certificates,
 ) -> None:

@@ -76,6 +76,7 @@ def test_record_is_read_by_its_key(reader: Reader, topic: str) -> None:
     assert "order 17" in reader.read("Partition 1, offset 8")
 
 
+@pytest.mark.long
 def test_topic_is_created(reader: Reader, broker: Broker) -> None:
     reader.follow("Topics")
     reader.follow("Create a topic")
@@ -87,6 +88,7 @@ def test_topic_is_created(reader: Reader, broker: Broker) -> None:
         assert len(log.admin.describe_topic("task-new").partitions) == 3
 
 
+@pytest.mark.long
 def test_offsets_of_a_group_are_reset(reader: Reader, broker: Broker, topic: str) -> None:
     with broker.connect() as log:
         log.admin.reset_offsets("task-reset", "latest", topics=[topic])
@@ -133,7 +135,7 @@ def place_replicas(cluster: Cluster, topic: str) -> tuple[int, int]:
     return first, second
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_reason_why_a_replica_is_not_in_sync_is_found(
     cluster_reader: Reader, cluster: Cluster
 ) -> None:
@@ -165,7 +167,7 @@ def test_reason_why_a_replica_is_not_in_sync_is_found(
     cluster.start(follower)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_slow_broker_is_found(cluster_reader: Reader, cluster: Cluster) -> None:
     reader = cluster_reader
     node = next(each for each in cluster.nodes if each != cluster.controller())

@@ -1,11 +1,13 @@
 """Topics in a browser: create, grow, configure, delete; filters; two users and one config."""
 
+import pytest
 from tests.console.browser import Browser
 from tests.console.process import Console, Visitor
 
 from quorumlog.testing import Broker
 
 
+@pytest.mark.long
 def test_topic_from_creation_to_deletion(browser: Browser, broker: Broker) -> None:
     browser.go("/topics")
     browser.press("Create a topic")
@@ -58,6 +60,7 @@ def test_rates_appear_while_records_arrive(browser: Browser, broker: Broker) -> 
     browser.wait_for(".chart .line")
 
 
+@pytest.mark.long
 def test_list_is_filtered_and_cut_by_the_server(browser: Browser, broker: Broker) -> None:
     with broker.connect() as log:
         for number in range(120):

@@ -12,6 +12,7 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.testing import Broker
 
 
+@pytest.mark.long
 def test_open_transaction_is_shown_and_aborted(browser: Browser, broker: Broker) -> None:
     topic = broker.create_topic()
     with broker.connect() as log:
@@ -38,6 +39,7 @@ def test_open_transaction_is_shown_and_aborted(browser: Browser, broker: Broker)
         producer.close()
 
 
+@pytest.mark.long
 def test_tasks_of_staged_commits_are_shown_by_name_and_aborted(
     browser: Browser, broker: Broker
 ) -> None:
@@ -93,7 +95,7 @@ def test_hostile_transactional_id_is_text_on_every_page(
     assert browser.errors() == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_hanging_transaction_is_found_and_aborted(browser: Browser) -> None:
     with Broker() as broker, console_process("--bootstrap", broker.grpc) as console:
         broker.create_topic("lost")

@@ -49,6 +49,7 @@ def cluster(nodes: Any, tmp_path: Path) -> Iterator[Any]:
         cluster.stop()
 
 
+@pytest.mark.long
 def test_a_crash_loses_no_record_and_a_lost_replica_is_reported(
     cluster: Any, tmp_path: Path
 ) -> None:

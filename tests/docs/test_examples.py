@@ -52,6 +52,7 @@ def send(address: str, topic: str, *values: str) -> None:
                 producer.send(topic, value, key=b"k")
 
 
+@pytest.mark.long
 def test_tail_resumes_at_its_last_position(address: str, tmp_path: Path) -> None:
     arguments = ("tailed", "--bootstrap", address, "--until-end")
     send(address, "tailed", "one", "two")
@@ -80,6 +81,7 @@ def read(log: quorumlog.Log, topic: str) -> list[quorumlog.ConsumerRecord]:
         return list(consumer)
 
 
+@pytest.mark.long
 def test_arrow_tables_are_written_and_read_twice(address: str, tmp_path: Path) -> None:
     for _ in range(2):
         output = run(
@@ -89,6 +91,7 @@ def test_arrow_tables_are_written_and_read_twice(address: str, tmp_path: Path) -
         assert output.endswith("equal: True\n")
 
 
+@pytest.mark.long
 def test_parallel_job_commits_the_records_of_all_processes_once(
     address: str, tmp_path: Path
 ) -> None:

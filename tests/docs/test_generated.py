@@ -73,7 +73,7 @@ def test_the_page_of_benchmarks_has_marks_for_each_benchmark() -> None:
     assert {name for name in modules if f"benchmarks.storage.{name}`" not in page} == set()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_benchmark_of_the_clients_writes_its_table(tmp_path: Path) -> None:
     """A smoke test: its numbers have no meaning."""
     stored = tmp_path / "clients.json"

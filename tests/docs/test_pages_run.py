@@ -54,6 +54,16 @@ def played() -> list[str]:
     return [page for page in pages() if page not in HELD_ELSEWHERE]
 
 
+LONG = frozenset(
+    f"docs/{name}.md"
+    for name in (
+        *("backup", "migrating_from_kafka", "operations", "quickstart", "quorum"),
+        *("secure_cluster", "security", "spark", "transactions"),
+    )
+)
+"""Pages that run for longer than ten seconds."""
+
+
 @cache
 def listed() -> list[dict[str, Any]]:
     """Return the blocks of all pages that the player runs."""
@@ -64,7 +74,10 @@ def listed() -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(PAGE_S + 60)
-@pytest.mark.parametrize("page", played())
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.long] * (page in LONG)) for page in played()],
+)
 def test_a_page_has_the_documented_results(page: str) -> None:
     mine = [block for block in listed() if block["page"] == Path(page).name]
     if all(block["not_run"] for block in mine):

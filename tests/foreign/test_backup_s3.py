@@ -92,6 +92,7 @@ def run(*words: str, address: str = "") -> tuple[int, Any]:
     return result.exit_code, json_lines(lines[-1])[0]
 
 
+@pytest.mark.long
 def test_a_backup_in_a_bucket_is_restored(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

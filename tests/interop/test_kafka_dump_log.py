@@ -146,6 +146,7 @@ def size(content: object) -> int:
     return -1 if content is None else len(str(content).encode())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("log", ["plain-0", "stamped-0", "transactions-0"])
 def test_kafkas_tool_reads_every_batch_and_record(folder: Path, said: Said, log: str) -> None:
     paths = files_of(folder, log, ".log")

@@ -82,6 +82,7 @@ def arrow_rows(buffer: bytes) -> list[Record]:
 # --- ours, read by them ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @every_peer
 @given(records, codecs, st.integers(0, 2**40), producers, st.booleans())
 @example(REPEATS, Codec.SNAPPY, 7, (4711, 3, 2**31 - 1), True)
@@ -142,6 +143,7 @@ def test_they_read_the_batches_that_we_encode_from_columns(
     assert [batch.base_sequence for batch in seen] == sequences, "they wrap to 0"
 
 
+@pytest.mark.long
 @every_peer
 @given(records, codecs)
 @both_kernels
@@ -159,6 +161,7 @@ def test_they_read_their_own_batches_with_log_append_time_and_another_codec(
     assert seen.records == expected
 
 
+@pytest.mark.long
 @every_peer
 @given(records, st.data())
 @both_kernels
@@ -196,6 +199,7 @@ def test_they_recognise_a_control_batch(peer: Peer, kind: int) -> None:
 # --- theirs, read by us ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @every_peer
 @given(records, codecs, producers, st.booleans(), st.integers(0, 2**40))
 @example(REPEATS, Codec.SNAPPY, (4711, 3, 2**31 - 1), True, 7)

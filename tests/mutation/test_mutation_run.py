@@ -44,7 +44,7 @@ def of_reads() -> list[Mutant]:
     return [each for each in found if each.function.startswith("ReadIndexQueue.")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_functions_and_properties_are_changed_but_neither_texts_nor_assertions(
     of_reads: list[Mutant],
 ) -> None:
@@ -69,7 +69,7 @@ def test_the_code_of_a_mutant_runs(of_reads: list[Mutant], monkeypatch: pytest.M
     assert reads.has_round is True
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_effects_are_reordered_and_a_field_is_removed() -> None:
     usual = {(each.place, each.change) for each in mutants_of("broker.isr")}
     orders = [

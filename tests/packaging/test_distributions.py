@@ -190,6 +190,7 @@ def main() -> int:
 """
 
 
+@pytest.mark.long
 def test_a_users_program_is_type_checked(installed: Environment, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     checker = Path(sys.executable).with_name("mypy")
@@ -260,6 +261,7 @@ def cpu_s(*command: str | Path) -> float:
     return min(seconds)
 
 
+@pytest.mark.long
 def test_the_command_and_the_import_start_quickly(installed: Environment) -> None:
     bare = cpu_s(installed.python, "-c", "")
     start = max(bare, PYTHON_CPU_S)

@@ -100,6 +100,7 @@ def test_macos_syncs_bytes_and_names_to_the_medium(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "[51, 51]"), done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("system", ["macos", "windows"])
 def test_files_and_connections_pass_the_tests_of_the_ports(system: str) -> None:
     done = run_as(
@@ -122,6 +123,7 @@ with quorumlog.connect(sys.argv[1]) as log:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("system", ["macos", "windows"])
 def test_a_node_locks_serves_and_stops_in_order(system: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
@@ -138,6 +140,7 @@ def test_a_node_locks_serves_and_stops_in_order(system: str, tmp_path: Path) -> 
     assert (folder / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.long
 def test_the_loop_is_the_one_asked_for() -> None:
     code = "from quorumlog.runtime.real import run\nimport asyncio\n"
     code += "async def main(runtime): print(type(asyncio.get_running_loop()).__module__)\nrun(main)"
@@ -150,6 +153,7 @@ def test_the_loop_is_the_one_asked_for() -> None:
         assert done.stdout.strip() == module, done.stderr
 
 
+@pytest.mark.long
 def test_a_missing_loop_is_rejected_with_a_message() -> None:
     for wanted, said in (("uvloop", "uvloop is not installed"), ("trio", "use uvloop or asyncio")):
         done = run_as("windows", "quorumlog", "topics", "list", QUORUMLOG_LOOP=wanted)

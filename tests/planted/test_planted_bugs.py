@@ -86,7 +86,7 @@ def row_name(patch: Path) -> str:
     return f"{number} {name.replace('_', ' ')}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("patch", OF_CORES, ids=lambda patch: patch.stem)
 def test_a_planted_bug_is_found_by_the_seed_of_the_page_or_one_soon_after(patch: Path) -> None:
     """Start at the seed that found it when the page was written: the seeds before it take the

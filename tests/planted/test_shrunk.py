@@ -27,7 +27,7 @@ LONG_S = 60.0
 RATIO_MAX = 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK)
 def test_a_shrunk_seed_keeps_its_violation_and_replays_to_the_byte(
     name: str, tmp_path: Path
@@ -62,7 +62,7 @@ def test_the_example_of_the_page_is_the_story_of_its_plan() -> None:
     assert replayed.stdout in page, "run `python -m tests.planted.shrunk --example`"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_seed_that_passes_has_nothing_to_shrink(tmp_path: Path) -> None:
     finished = run_module(
         dict(os.environ),

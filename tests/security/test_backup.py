@@ -73,6 +73,7 @@ def with_foreign_acl(content: bytes, *, is_stripped: bool) -> bytes:
     return b'{"crc32c":%d,"manifest":%s}' % (crc32c(raw), raw)
 
 
+@pytest.mark.long
 def test_users_acls_and_quotas_are_restored_and_keys_are_encrypted(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     secrets = ("--include-secrets", "--passphrase", "env:PASSPHRASE")
@@ -115,6 +116,7 @@ def test_users_acls_and_quotas_are_restored_and_keys_are_encrypted(tmp_path: Pat
             assert log.admin.describe_quotas() == there.admin.describe_quotas()
 
 
+@pytest.mark.long
 def test_keys_need_the_right_to_set_passwords(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     with Broker(secure=True) as broker:

@@ -148,11 +148,13 @@ def test_console_logs_in_with_a_password(secure: SecureProcess) -> None:
     assert "SaslAuthenticationException" in wrong("topics", "--list", code=1)
 
 
+@pytest.mark.long
 def test_console_is_known_by_its_certificate(secure: SecureProcess) -> None:
     write_and_read(secure.with_certificate("alice"))
     assert TOPIC not in secure.with_certificate("bob")("topics", "--list").splitlines()
 
 
+@pytest.mark.long
 def test_console_sends_the_token_of_an_issuer(secure: SecureProcess) -> None:
     issuer, now_s = secure.issuer, int(time.time())
     write_and_read(secure.with_token("alice", issuer.token("alice", iat=now_s)))
@@ -206,6 +208,7 @@ def test_passwords_are_altered_described_and_deleted(secure: SecureProcess) -> N
     assert "ResourceNotFoundException" in missing
 
 
+@pytest.mark.long
 def test_producer_authenticates_again_on_its_connection(secure: SecureProcess) -> None:
     """KIP-368: its session of three seconds ends while it sends, and no record is lost."""
     alice = secure.user("alice")

@@ -109,7 +109,7 @@ def write(kafka: Kafka, count: int) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_topic_is_mirrored_from_a_secure_kafka(
     kafka: Kafka, certificates: Certificates, tmp_path: Path
 ) -> None:
@@ -141,7 +141,7 @@ def test_topic_is_mirrored_from_a_secure_kafka(
         assert "authentication" in refused.stderr.lower()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_topic_is_mirrored_from_one_secure_broker_to_another(tmp_path: Path) -> None:
     with Broker(secure=True) as source, Broker(secure=True) as target:
         source.create_topic(TOPIC)

@@ -76,7 +76,7 @@ class Load:
             self.failure = error
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_cluster_changes_to_tls_and_to_a_new_authority_without_an_error_at_a_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -245,7 +245,7 @@ def test_profile_of_librdkafka_works(node: SecureNode) -> None:
     assert errors == [None]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_profile_of_kafkas_tools_works(node: SecureNode) -> None:
     tool = tool_of(node.ready["kafka"], config=node.security / "kafka.properties")
     tool("topics", "--create", "--topic", "by-java")

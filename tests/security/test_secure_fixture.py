@@ -1,5 +1,6 @@
 """The secure broker of `quorumlog.testing`, as tests of other projects use it."""
 
+import pytest
 from confluent_kafka import KafkaError, Producer
 
 import quorumlog
@@ -15,6 +16,7 @@ def send(config: dict[str, str], topic: str) -> KafkaError | None:
     return errors[0]
 
 
+@pytest.mark.long
 def test_tests_get_a_broker_with_users_and_acls() -> None:
     with Broker(secure=True) as broker:
         topic = broker.create_topic()
@@ -36,6 +38,7 @@ def test_tests_get_a_broker_with_users_and_acls() -> None:
             assert [each.value for each in admin.consumer(topic, until_end=True)] == [b"value"]
 
 
+@pytest.mark.long
 def test_tests_get_a_cluster_with_users_and_acls_that_survives_a_node() -> None:
     with Cluster(secure=True) as cluster:
         topic = cluster.create_topic()

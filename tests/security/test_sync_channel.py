@@ -88,6 +88,7 @@ def once_connected(job: Callable[[], Any]) -> Any:
             threading.Event().wait(0.1)
 
 
+@pytest.mark.long
 def test_threads_share_one_login(channel: CountingChannel) -> None:
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(describe(channel))) for _ in range(8)]
@@ -109,6 +110,7 @@ def test_session_is_renewed_before_it_expires(channel: CountingChannel) -> None:
     assert channel.logins == 2
 
 
+@pytest.mark.long
 def test_refused_session_is_followed_by_one_login(broker: Broker, channel: CountingChannel) -> None:
     """A restarted broker refuses the sessions of its predecessor."""
     topic = broker.create_topic()

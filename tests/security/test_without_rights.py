@@ -301,7 +301,7 @@ def test_rights_on_a_group_and_a_transactional_id_disclose_no_topic(
     assert not failures, "\n".join(failures)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_time_of_an_answer_does_not_tell_whether_a_name_exists(
     certificates: Certificates, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ def play(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_seeds_that_hold_give_a_line_each_and_a_summary() -> None:
     finished = play("--level", "mini", "--seeds", "3", "--first", "7")
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -39,7 +39,7 @@ def test_a_replayed_seed_gives_the_same_event_hash() -> None:
     assert len(hashes[0]) == 16
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_seeds_that_are_shared_are_each_played_and_have_the_hashes_of_those_played_twice() -> None:
     both, shared = (
         play("--level", "mini", "--seeds", "4", *options).stdout.splitlines()
@@ -62,13 +62,13 @@ def test_every_seed_has_a_player_and_the_first_have_both() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_whole_node_survives_a_few_seeds() -> None:
     finished = play("--level", "broker", "--seeds", "2")
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bound", "said"),
     [

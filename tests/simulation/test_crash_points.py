@@ -21,7 +21,7 @@ def failure(seed: int, effort: Effort) -> str:
     return play_seed("storage", seed, scenario).failure
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_a_crash_at_any_file_operation_keeps_every_promise(seed: int) -> None:
     assert not failure(seed, QUICK)
@@ -34,7 +34,7 @@ def test_many_crashes_at_any_file_operation_keep_every_promise(seed: int) -> Non
     assert not failure(seed, Effort(steps=20, draws=4, choices_max=8, every=1, deeper=60))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO, 0], ids=["full", "broken", "short"])
 def test_an_error_of_any_file_operation_costs_nothing_that_was_promised(fault: int) -> None:
     for number in range(1, 480, 24):

@@ -74,7 +74,7 @@ def within(world: SimWorld, server: SimNode, client: SimNode, main: Main) -> Any
     return result
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["before", "inside"])
 @pytest.mark.parametrize("power", [False, True])
 def test_no_death_in_the_first_start_costs_the_directory(power: bool, moment: str) -> None:

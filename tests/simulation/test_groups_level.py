@@ -11,7 +11,7 @@ from tests.simulation.runs import play_seed
 from quorumlog.simulation.entropy import SimEntropy
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_offsets_committed_in_transactions_survive_a_minute_of_faults() -> None:
     outcome = play_seed("groups", 7, play)
     assert not outcome.failure, outcome.failure

@@ -29,7 +29,7 @@ def outcomes() -> dict[int, Outcome]:
     return {seed: play_seed("kafka", seed, play) for seed in SEEDS}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_serves_kafka_clients_through_a_minute_of_faults(
     outcomes: dict[int, Outcome],
 ) -> None:
@@ -59,7 +59,7 @@ def test_every_kind_of_run_and_of_fault_happens(outcomes: dict[int, Outcome]) ->
     assert [mark for mark in marks if not facts[mark]] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", PIPELINE_SCENARIOS)
 def test_a_scenario_of_pipelines_passes(scenario: str) -> None:
     PIPELINE_SCENARIOS[scenario]()
@@ -90,7 +90,7 @@ def answers_leave_when_they_are_ready(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KafkaConnection, "_make_progress", send_ready)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "found"),
     [

@@ -46,6 +46,7 @@ def test_a_mark_without_a_statement_after_it_is_refused() -> None:
         marked("def f():\n    return 1\n    # sometimes: the end\n", "core.py")
 
 
+@pytest.mark.long
 def test_every_mark_of_the_cores_is_valid_and_has_its_own_name() -> None:
     names = Counter(mark.name for _, mark in all_marks())
     assert [name for name, count in names.items() if count > 1] == []

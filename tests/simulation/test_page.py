@@ -33,7 +33,7 @@ def play(hash_seed: str) -> str:
     return finished.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_scenario_of_the_page_holds_and_is_one_run() -> None:
     printed = play("1")
     assert printed.startswith("[(0, b'value')] ")

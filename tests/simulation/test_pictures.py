@@ -29,6 +29,7 @@ def test_the_picture_is_what_the_simulator_draws_now(story: DiagramSpec) -> None
     assert (PICTURES / f"{story.name}.svg").read_text() == drawn, "run `make pictures`"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "script", "play"),
     [

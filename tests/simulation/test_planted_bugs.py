@@ -18,7 +18,7 @@ def first_failure(bug: str, seeds: int) -> str:
     return ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_small_log_without_a_bug_passes_every_seed() -> None:
     assert first_failure("", 30) == ""
 
@@ -27,7 +27,7 @@ def test_every_planted_bug_has_its_bound() -> None:
     assert set(SEEDS_MAX) == set(mini.BUGS) - {""}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("bug", sorted(SEEDS_MAX))
 def test_a_planted_bug_is_found_within_its_bound(bug: str) -> None:
     failure = first_failure(bug, SEEDS_MAX[bug])
@@ -40,7 +40,7 @@ def test_a_log_that_acknowledges_before_its_sync_loses_writes() -> None:
     assert "lost write" in failure or "inconsistent offset" in failure
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_whole_broker_on_a_disk_that_never_syncs_is_found_out() -> None:
     """The broker scenario can fail: nothing acknowledged survives the last power cut."""
 

@@ -124,7 +124,7 @@ BUGS: list[tuple[Plant, tuple[int, ...], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("plant", "seeds", "names"), BUGS, ids=[row[0].__name__ for row in BUGS])
 def test_a_bug_planted_into_a_client_is_found(
     plant: Plant, seeds: tuple[int, ...], names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

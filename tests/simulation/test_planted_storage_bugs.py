@@ -251,7 +251,7 @@ def first_failure(first: int) -> str:
     return ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)

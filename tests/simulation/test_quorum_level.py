@@ -8,7 +8,7 @@ from tests.simulation.levels.quorum.level import play
 from tests.simulation.runs import play_seed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bug", "sign"),
     [

@@ -96,7 +96,7 @@ def test_simpler_options_are_defaults_single_items_and_off() -> None:
     assert replace_option(whole, "parts.0.count", 1).parts[0] == Part(count=1, wait_ms=9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("level", ["core", "partitions", "storage"])
 def test_a_recorded_run_is_the_run_of_its_seed(level: str) -> None:
     outcome = player_of(level)(1, trace=None)
@@ -116,7 +116,7 @@ def shrunk(level: str, seeds: range, runs_max: int) -> tuple[PlayedPlan, PlayedP
     raise AssertionError(f"level {level} passes {seeds}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_directory_that_acknowledges_before_its_sync_fails_in_a_few_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_directory_that_acknowledges_before_its_sync_fails_in_a_few_steps(
     assert len(best.plan.events) < len(first.plan.events)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quorum_that_applies_twice_fails_without_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     play = partial(quorum_level.play, bug="double-apply")
     monkeypatch.setattr(quorum_level, "play", play)

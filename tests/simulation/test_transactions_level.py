@@ -17,7 +17,7 @@ from tests.simulation.runs import play_seed
 from quorumlog.simulation.entropy import SimEntropy
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_applications_live_through_a_minute_of_faults() -> None:
     outcome = play_seed("transactions", 11, play)
     assert not outcome.failure, outcome.failure

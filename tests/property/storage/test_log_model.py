@@ -422,7 +422,7 @@ def a_small_read_ends_behind_its_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(read, "whole_batches", lambda window, end: whole_batches(window, end + 1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "plant",
     [

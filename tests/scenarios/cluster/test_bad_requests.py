@@ -259,6 +259,7 @@ def test_a_move_of_an_unknown_partition_is_refused_by_name() -> None:
         assert "nothing" in str(outcomes[1].error)
 
 
+@pytest.mark.long
 def test_a_move_to_a_dead_broker_waits_accepts_writes_and_can_be_cancelled() -> None:
     with started(plan(replication=2, min_isr=2), brokers=4) as stage:
         stage.produce(PLACE, 2)

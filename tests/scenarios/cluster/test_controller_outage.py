@@ -56,6 +56,7 @@ def refusal(stage: ScriptedCluster, acks: str) -> QuorumlogError:
     return error.__cause__ if isinstance(error.__cause__, QuorumlogError) else error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "stopped", "cut off"])
 def test_all_controllers_gone_for_30_seconds_stop_no_write_with_all_and_no_read(how: str) -> None:
     with started() as stage:
@@ -76,6 +77,7 @@ def test_all_controllers_gone_for_30_seconds_stop_no_write_with_all_and_no_read(
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("acks", ["leader", "none"])
 def test_an_expired_leader_acknowledges_no_record_that_only_it_has(acks: str) -> None:
     with started() as stage:
@@ -140,6 +142,7 @@ def test_a_follower_lost_without_controllers_stops_writes_until_one_is_back() ->
         assert len(stage.finish()[PLACE]) in (5, 6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "stopped", "cut off"])
 def test_a_minority_of_the_controllers_changes_nothing_and_returns_an_error(how: str) -> None:
     with started() as stage:
@@ -163,6 +166,7 @@ def test_a_minority_of_the_controllers_changes_nothing_and_returns_an_error(how:
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "stopped", "cut off"])
 def test_the_loss_of_one_controller_of_three_interrupts_no_request(how: str) -> None:
     """Neither does a client with a pending request to that controller."""

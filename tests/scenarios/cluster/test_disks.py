@@ -48,6 +48,7 @@ def repair(stage: ScriptedCluster, node: ClusterNode) -> None:
 # --- empty ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_a_leader_that_restarts_at_once_with_an_empty_disk_leads_no_partition_and_is_refilled(
     seed: int,
@@ -89,6 +90,7 @@ def test_two_brokers_lose_their_disks_one_after_the_other_and_nothing_is_lost() 
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
+@pytest.mark.long
 def test_the_only_replica_with_a_record_does_not_lead_after_the_loss_of_its_disk() -> None:
     """All others have left the ISR: the partition has no leader until a broker with the records is
     back."""
@@ -131,6 +133,7 @@ def test_a_follower_with_a_full_disk_leaves_the_isr_and_rejoins_once_there_is_sp
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
+@pytest.mark.long
 def test_a_leader_with_a_full_disk_returns_an_error_and_continues_once_there_is_space() -> None:
     with started() as stage:
         written = stage.produce(PLACE, 3)
@@ -149,6 +152,7 @@ def test_a_leader_with_a_full_disk_returns_an_error_and_continues_once_there_is_
 # --- broken -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operation", ["write", "sync"])
 @pytest.mark.parametrize("role", ["leader", "follower"])
 def test_a_broker_with_a_failed_disk_of_partitions_exits_and_the_others_take_over(

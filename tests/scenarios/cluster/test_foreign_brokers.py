@@ -67,6 +67,7 @@ def test_a_broker_with_another_clusters_id_exits_and_has_no_effect() -> None:
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
+@pytest.mark.long
 def test_a_second_broker_with_the_id_of_a_leader_exits_and_interrupts_no_write() -> None:
     with started() as stage:
         written = stage.produce(PLACE, 3)
@@ -83,6 +84,7 @@ def test_a_second_broker_with_the_id_of_a_leader_exits_and_interrupts_no_write()
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
+@pytest.mark.long
 def test_a_second_broker_waits_while_the_first_may_live_also_with_another_controller() -> None:
     """The controller with both registrations has failed: the new one has no session of either."""
     with started() as stage:
@@ -103,6 +105,7 @@ def test_a_second_broker_waits_while_the_first_may_live_also_with_another_contro
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
+@pytest.mark.long
 def test_a_broker_with_a_dead_brokers_id_is_filled_and_the_dead_one_exits_after_its_restart() -> (
     None
 ):

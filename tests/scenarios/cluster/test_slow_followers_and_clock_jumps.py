@@ -33,6 +33,7 @@ def clog(stage: ScriptedCluster, node: ClusterNode, by_ms: int) -> None:
     stage.world.fabric.barriers.clog(between(others, [node.name]), by_ms)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["its disk", "its wire"])
 def test_a_slow_follower_leaves_the_isr_delays_no_write_and_rejoins(how: str) -> None:
     with started(plan(flush_policy="fsync")) as stage:
@@ -56,6 +57,7 @@ def test_a_slow_follower_leaves_the_isr_delays_no_write_and_rejoins(how: str) ->
         assert [value for _, value in stage.finish()[PLACE]] == written
 
 
+@pytest.mark.long
 def test_a_follower_that_always_lags_a_little_stays_in_sync() -> None:
     """It repeatedly reaches the leader's end of a moment ago."""
     with started() as stage:
@@ -80,6 +82,7 @@ def jump(stage: ScriptedCluster, by_ms: int, *, client: bool) -> None:
         stage.world.node(CLIENT).jump_wall_ms(by_ms)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by_ms", [-50 * 60_000, -60_000, 60_000, 10 * DAY_MS])
 def test_clocks_that_jump_move_no_lease_no_leader_and_no_isr(by_ms: int) -> None:
     """The clocks of one controller, the leader and a follower jump in turn, then all at once."""
@@ -142,6 +145,7 @@ def test_records_keep_the_producers_time_independent_of_the_brokers_clocks() -> 
         stage.finish()
 
 
+@pytest.mark.long
 def test_retention_deletes_exactly_the_expired_records_on_every_replica() -> None:
     """After a jump back by ten days no record is expired; after one ahead all are, and new ones
     stay."""

@@ -100,6 +100,7 @@ def test_writers_and_readers_of_a_deleted_topic_get_an_error() -> None:
         assert not stage.cluster.violations
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_a_recreated_topic_starts_empty_and_accepts_only_new_writers(
     seed: int,

@@ -104,6 +104,7 @@ FAILURES: Final[dict[str, Callable[[ScriptedCluster], None]]] = {
 # --- the test ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("failure", "min_isr", "is_unclean"),
     CELLS,

@@ -66,6 +66,7 @@ def another_coordinates(scene: ScriptedGroup, before: ClusterNode) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
 @pytest.mark.parametrize("kind", CLASSIC)
 def test_the_coordinator_is_lost_while_joins_wait(kind: MemberKind, fate: Fate) -> None:
@@ -80,6 +81,7 @@ def test_the_coordinator_is_lost_while_joins_wait(kind: MemberKind, fate: Fate) 
         scene.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
 def test_the_coordinator_is_lost_while_a_sync_waits_for_the_leaders(fate: Fate) -> None:
     with started(MemberKind.COOPERATIVE) as scene:
@@ -100,6 +102,7 @@ def test_the_coordinator_is_lost_while_a_sync_waits_for_the_leaders(fate: Fate) 
         scene.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.__name__)
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.BEATING])
 def test_the_coordinator_is_lost_while_a_commit_waits_for_replicas(
@@ -123,6 +126,7 @@ def test_the_coordinator_is_lost_while_a_commit_waits_for_replicas(
         scene.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.BEATING])
 def test_an_isolated_coordinator_confirms_no_membership(kind: MemberKind) -> None:
     """Its members still reach it, but it must not confirm their membership: another coordinator has
@@ -143,6 +147,7 @@ def test_an_isolated_coordinator_confirms_no_membership(kind: MemberKind) -> Non
         scene.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", tuple(MemberKind))
 def test_a_group_survives_the_loss_of_consecutive_coordinators(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", seed=3) as scene:

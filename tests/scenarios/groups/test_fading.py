@@ -32,6 +32,7 @@ def start_expiry_checks(scene: ScriptedGroup) -> OffsetExpiry:
     return offset_expiry
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moves", [False, True])
 def test_offsets_with_a_retention_time_stay_for_it_under_every_coordinator(moves: bool) -> None:
     with started(MemberKind.EAGER, offsets_retention_check_interval_ms=CHECK_MS) as scene:

@@ -33,6 +33,7 @@ def incarnations(scene: ScriptedGroup) -> list[str]:
     return [life.name for life in scene.group_history.incarnations]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_continues_without_controllers(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", is_combined=False) as scene:
@@ -49,6 +50,7 @@ def test_a_group_continues_without_controllers(kind: MemberKind) -> None:
         scene.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", tuple(MemberKind))
 def test_a_coordinator_stops_once_a_follower_with_controllers_is_elected(
     kind: MemberKind,
@@ -72,6 +74,7 @@ def test_a_coordinator_stops_once_a_follower_with_controllers_is_elected(
         scene.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_coordinator_without_controllers_serves_no_longer_than_it_is_followed(
     kind: MemberKind,
@@ -89,6 +92,7 @@ def test_a_coordinator_without_controllers_serves_no_longer_than_it_is_followed(
         scene.finish()
 
 
+@pytest.mark.long
 def test_a_coordinator_alone_in_the_isr_responds_only_until_another_may_be_elected() -> None:
     """A replica that left the ISR below min.insync.replicas has all committed records and may be
     elected (KIP-966): an ISR with one member proves nothing."""

@@ -9,6 +9,7 @@ from tests.simulation.levels.groups.scripted import REBALANCE_MS, SESSION_MS
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_wrong_epochs_and_ids_are_refused_and_affect_no_member(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", "m3") as scene:
@@ -21,6 +22,7 @@ def test_wrong_epochs_and_ids_are_refused_and_affect_no_member(kind: MemberKind)
         scene.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.COOPERATIVE, MemberKind.BEATING])
 def test_a_member_that_was_removed_during_a_pause_commits_nothing(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2", seed=2) as scene:
@@ -34,6 +36,7 @@ def test_a_member_that_was_removed_during_a_pause_commits_nothing(kind: MemberKi
         assert max(scene.offsets().values()) == 15
 
 
+@pytest.mark.long
 def test_our_client_commits_nothing_for_others_after_a_pause() -> None:
     with at_work(MemberKind.OWN, "m1", "m2") as scene:
         scene.hang("m1")
@@ -53,6 +56,7 @@ def test_a_program_without_membership_commits_nothing_of_a_group_with_members() 
         assert scene.offsets() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_member_that_dies_keeps_nothing_beyond_its_session(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2") as scene:

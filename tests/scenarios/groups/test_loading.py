@@ -11,6 +11,7 @@ from quorumlog.simulation.links import apart
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_a_coordinator_that_is_isolated_while_it_loads_accepts_no_member() -> None:
     with at_work(MemberKind.EAGER, "m1", is_combined=False) as scene:
         cluster, barriers = scene.stage.cluster, scene.world.fabric.barriers

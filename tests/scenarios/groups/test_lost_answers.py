@@ -16,6 +16,7 @@ LOST_MS: Final = 2_500
 heartbeats."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [MemberKind.OWN, MemberKind.BEATING])
 def test_a_lost_revocation_is_repeated(kind: MemberKind) -> None:
     with at_work(kind, "m1") as scene:

@@ -130,6 +130,7 @@ async def _poll_on(consumer: AsyncGroupConsumer) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for record in records]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.BEATING])
 def test_a_group_with_live_members_is_not_deleted(kind: MemberKind) -> None:
     with at_work(kind, "m1", "m2") as scene:
@@ -138,6 +139,7 @@ def test_a_group_with_live_members_is_not_deleted(kind: MemberKind) -> None:
         scene.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [MemberKind.EAGER, MemberKind.COOPERATIVE, MemberKind.BEATING])
 def test_a_paused_member_of_a_deleted_group_joins_again(kind: MemberKind) -> None:
     with at_work(kind, "m1") as scene:

@@ -36,10 +36,12 @@ def play() -> None:
         scene.judge()
 
 
+@pytest.mark.long
 def test_a_paused_member_drops_its_records_before_the_next_poll() -> None:
     play()
 
 
+@pytest.mark.long
 def test_a_member_that_continues_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its returned records, independent of its lease."""
     monkeypatch.setattr(MemberLease, "session_end_ms", property(lambda lease: FOREVER_MS))

@@ -10,6 +10,7 @@ from quorumlog.simulation.links import apart
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", tuple(MemberKind))
 def test_a_former_leader_reports_no_range_error_for_newer_records(
     kind: MemberKind,

@@ -44,6 +44,7 @@ def test_the_second_of_two_members_of_one_name_waits_until_the_first_has_left(
         assert len(scene.held("m2")) == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [MemberKind.BEATING, MemberKind.OWN])
 def test_a_static_name_is_free_once_its_dead_owners_session_is_over(kind: MemberKind) -> None:
     with started(kind) as scene:
@@ -56,6 +57,7 @@ def test_a_static_name_is_free_once_its_dead_owners_session_is_over(kind: Member
         scene.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", tuple(MemberKind))
 def test_a_restarted_static_member_keeps_its_partitions(
     kind: MemberKind,

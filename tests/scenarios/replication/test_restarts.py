@@ -11,7 +11,7 @@ PLACE = ("t", 0)
 TOPIC = TopicPlan(name="t", partitions=1, replication=3, min_isr=2, flush_policy="replicated")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_a_leader_that_lost_its_tail_and_restarts_at_once_makes_no_follower_truncate(
     seed: int,

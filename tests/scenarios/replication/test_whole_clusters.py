@@ -61,6 +61,7 @@ def test_r01_a_follower_that_restarts_with_an_old_high_watermark_loses_nothing()
         stage.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_r02_both_replicas_lose_power_and_become_equal_again(seed: int) -> None:
     """The shorter one is back first, leads with an operator's consent, and writes other records at
@@ -196,6 +197,7 @@ def test_r16_elections_without_a_record_leave_equal_logs() -> None:
         stage.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_r22_a_retry_that_reaches_a_new_leader_is_stored_once(seed: int) -> None:
     """Five batches are in flight when the leader fails; the new one must detect those that it

@@ -83,6 +83,7 @@ def fill(log: Log, topic: str, partitions: int) -> None:
             producer.flush()
 
 
+@pytest.mark.long
 def test_a_topic_that_is_deleted_is_left_out_and_reported(broker: Broker, tmp_path: Path) -> None:
     with broker.connect() as log:
         fill(log, "deleted", 1)

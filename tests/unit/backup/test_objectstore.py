@@ -76,6 +76,7 @@ OPERATIONS: dict[str, Callable[[ObjectStore], Coroutine[Any, Any, object]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", range(1, 5))
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_links_are_not_followed(name: str, depth: int, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def load_ceiling(folder: Path, plan_of: Callable[[Leader], batches.Plan]) -> Loa
 
 
 @needs_cc
-@pytest.mark.slow
+@pytest.mark.long
 def test_produced_records_are_counted_in_whole_batches(tmp_path: Path) -> None:
     made = batches.batches_of(SMALL)
     load = load_ceiling(

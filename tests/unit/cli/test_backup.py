@@ -71,6 +71,7 @@ def write(address: str, topic: str, count: int, *, size: int = 100) -> None:
     succeed("produce", topic, "--format", "json", address=address, stdin=lines)
 
 
+@pytest.mark.long
 def test_backup_has_records_offsets_configs_and_groups(
     address: str, target: str, topic: str, store: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_second_backup_stores_new_records_only(
     assert objects(store) == []
 
 
+@pytest.mark.long
 def test_compaction_between_backups_restores_no_deleted_key(
     address: str, target: str, topic: str, store: Path
 ) -> None:

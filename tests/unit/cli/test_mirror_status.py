@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
+import pytest
 from tests.kit.command import succeed
 from tests.kit.waits import run_patiently
 
@@ -78,6 +79,7 @@ async def shown(runtime: Runtime, *arguments: str) -> str:
     return await asyncio.to_thread(say, "mirror", "status", *arguments, address=listener.address)
 
 
+@pytest.mark.long
 def test_unavailable_partitions_do_not_hide_the_others() -> None:
     async def main(runtime: Runtime) -> None:
         rows = json.loads(await shown(runtime, "-o", "json"))

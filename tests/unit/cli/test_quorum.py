@@ -104,6 +104,7 @@ def test_flags_of_format_set_the_voters(tmp_path: Path) -> None:
     assert list((tmp_path / "data" / "__cluster_metadata-0").glob("*.checkpoint"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_node_that_waits_for_the_others_stops_in_order(
     tmp_path: Path, number: signal.Signals

@@ -193,6 +193,7 @@ def test_offsets_are_counted_on_demand(address: str, topic: str) -> None:
     assert "offsets" in succeed("topics", "list", "--counts", address=address)
 
 
+@pytest.mark.long
 def test_deletion_of_a_topic_asks_for_confirmation_on_a_terminal(address: str, topic: str) -> None:
     succeed("topics", "create", topic, address=address)
     for answer, code in ((b"n\n", 1), (b"maybe\ny\n", 0)):

@@ -375,6 +375,7 @@ def send_run(buffer: RecordBuffer) -> None:
     buffer.accumulator.accept_run("t", bulk, 0, 0, 100)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [0, 1, 2, 3], ids="{} before".format)
 @pytest.mark.parametrize("is_run", [False, True], ids=["one", "run"])
 def test_interrupted_append_buffers_a_record_completely_or_not_at_all(

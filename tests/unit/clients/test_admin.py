@@ -359,7 +359,7 @@ def test_change_during_a_restart_is_made_once_the_server_is_back() -> None:
     simulation.run(main)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_lost_response_is_retried_or_raised() -> None:
     """The node dies during a change: the result of the call matches the config after the
     restart."""

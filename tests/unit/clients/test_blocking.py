@@ -323,7 +323,7 @@ def test_one_thread_serves_all_clients_and_ends_with_the_last(address: str) -> N
 knows_threads = pytest.mark.skipif(sys.platform != "linux", reason="reads the threads from /proc")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "program",
     [

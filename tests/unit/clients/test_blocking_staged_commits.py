@@ -33,6 +33,7 @@ def values(log: Log, topic: str) -> list[str]:
         return sorted(str(record.text) for record in consumer)
 
 
+@pytest.mark.long
 def test_processes_write_and_one_call_makes_all_visible(
     log: Log, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

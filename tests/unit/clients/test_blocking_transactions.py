@@ -201,6 +201,7 @@ def test_consumer_seeks_back_to_its_committed_offsets(log: Log) -> None:
         assert offsets == [(0, 3), (0, 4), (0, 5), *((1, offset) for offset in range(1, 6))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_polled", [False, True])
 def test_records_of_a_later_transaction_are_not_committed_when_their_partition_was_lost(
     is_polled: bool,
@@ -268,6 +269,7 @@ def test_commands_show_and_abort_transactions(log: Log, address: str) -> None:
     producer.close()
 
 
+@pytest.mark.long
 def test_commands_find_and_abort_a_transaction_that_its_coordinator_lost() -> None:
     with Broker() as broker:
         broker.create_topic("lost", partitions=2)

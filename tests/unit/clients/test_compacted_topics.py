@@ -229,6 +229,7 @@ def test_every_way_of_reading_returns_the_remaining_records(
     run(main)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 def test_reading_begins_and_ends_in_gaps(run: Run, served: Served, policy: str) -> None:
     async def main(runtime: Runtime) -> None:

@@ -33,6 +33,7 @@ async def fill(log: AsyncLog, *, partitions: int = 1, count: int = 5) -> None:
                 await (await producer.send("t", b"v", partition=partition, timestamp_ms=time))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "start"),
     [

@@ -272,7 +272,7 @@ def values_of(batch: Batch) -> tuple[int, ...]:
     return tuple(int(value or b"") for value in batch.values)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nothing_is_stored_twice_or_out_of_order() -> None:
     most_in_flight = 0
     for seed in range(150):

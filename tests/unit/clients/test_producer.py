@@ -278,6 +278,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", SOURCES.values(), ids=list(SOURCES))
 def test_any_arrow_source_is_sent(with_log: With, source: Callable[[], Any]) -> None:
     async def body(log: AsyncLog) -> None:

@@ -159,7 +159,7 @@ def test_unparsable_responses_count_as_lost_and_lead_to_a_timeout() -> None:
 # --- loops and threads ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_loop_that_ends_before_the_client_leaves_outcomes_and_no_warnings(address: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(HERE / "early_end_program.py"), address, "t"],

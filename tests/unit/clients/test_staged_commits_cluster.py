@@ -90,6 +90,7 @@ def test_next_write_aborts_attempts_of_a_failed_driver(cluster: Cluster) -> None
     cluster.run(work)
 
 
+@pytest.mark.long
 def test_commit_survives_the_failure_of_its_coordinator(cluster: Cluster) -> None:
     async def work(log: AsyncLog) -> None:
         await create(log)

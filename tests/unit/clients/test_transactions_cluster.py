@@ -129,6 +129,7 @@ def test_transaction_survives_the_failure_of_its_coordinator(cluster: Cluster) -
     cluster.run(begin, virtual_ms=240_000)
 
 
+@pytest.mark.long
 def test_processors_count_each_record_once_while_brokers_restart(cluster: Cluster) -> None:
     count = 60
 
@@ -184,6 +185,7 @@ async def coordinators_of(log: AsyncLog, name: str) -> tuple[int, int]:
     return group.coordinator, (await log.admin.describe_transaction(name)).coordinator
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_long", [False, True])
 def test_abort_of_a_batch_survives_an_outage_of_the_group(is_long: bool) -> None:
     """After a short outage the abort is retried. During a long one the member loses its partitions,

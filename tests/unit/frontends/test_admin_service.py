@@ -310,6 +310,7 @@ def test_altered_config_is_visible_at_the_metadata_offset_of_the_response(
     run(main)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "request_", "kind", "words"),
     [

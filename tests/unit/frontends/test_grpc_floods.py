@@ -44,6 +44,7 @@ def test_only_methods_for_records_accept_large_requests() -> None:
     assert large == FOR_RECORDS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", [run_patiently, simulation.run])
 def test_request_above_the_limit_of_its_method_is_not_parsed(
     run: Callable[[Any], Any], tmp_path: Path

@@ -285,7 +285,7 @@ def test_a_deleted_topic_ends_its_subscriptions_with_its_error(run: Run, folder:
     run(main)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_largest_batch_of_a_topic_is_returned_by_every_call(folder: str) -> None:
     """A stored batch that fits no response would block its readers forever."""
     largest = TOPIC_CONFIGS["max.message.bytes"].high

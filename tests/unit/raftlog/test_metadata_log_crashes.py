@@ -199,7 +199,7 @@ def recorded(steps: Sequence[Step]) -> tuple[Recording, list[int]]:
     return recording, ends
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("share", range(4))
 def test_a_crash_anywhere_leaves_the_state_before_or_after(share: int) -> None:
     recording, ends = recorded(all_steps())
@@ -219,7 +219,7 @@ def test_a_crash_anywhere_leaves_the_state_before_or_after(share: int) -> None:
     assert looks > 100, looks
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_crash_while_a_crash_is_repaired_changes_nothing() -> None:
     """The snapshot has its final name and the log is the old one: the opening replaces the log."""
     recording, ends = recorded(all_steps())
@@ -244,7 +244,7 @@ def failing(node: SimNode, operation: str, number: int, part: str) -> None:
     node.device.fail(operation, number, path_part=part, times=1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("share", range(4))
 def test_failed_file_operation_loses_no_acknowledged_state(share: int, number: int) -> None:

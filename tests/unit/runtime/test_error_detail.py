@@ -47,6 +47,7 @@ def keywords(kind: type[QuorumlogError]) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.name)
 @settings(max_examples=25)  # of each of seventy kinds, which share the encoding of fields
 @given(data=st.data())

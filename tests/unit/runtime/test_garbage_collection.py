@@ -21,6 +21,7 @@ def is_looked_at(ring: Ring) -> bool:
     return any(each is ring for each in gc.get_objects())
 
 
+@pytest.mark.long
 def test_survivors_of_a_full_collection_are_not_visited_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -39,6 +40,7 @@ def test_survivors_of_a_full_collection_are_not_visited_again(
         assert gone() is None, "every object is visited at intervals"
 
 
+@pytest.mark.long
 def test_process_of_very_many_objects_is_never_collected_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -250,6 +250,7 @@ def test_health_check_reports_if_the_quorum_has_a_leader(tmp_path: Path) -> None
     run_patiently(main)
 
 
+@pytest.mark.long
 def test_change_without_a_majority_names_the_missing_majority(tmp_path: Path) -> None:
     """The error is not about addresses of dead nodes or a timeout, which are consequences."""
 

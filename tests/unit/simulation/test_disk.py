@@ -45,6 +45,7 @@ def test_an_unsynced_small_write_is_kept_or_dropped_whole() -> None:
     assert seen == {b"", b"maybe"}
 
 
+@pytest.mark.long
 def test_an_unsynced_large_write_is_torn_at_sector_boundaries_only() -> None:
     data = bytes(1 + number % 255 for number in range(4 * SECTOR + 100))
     seen = set()

@@ -188,6 +188,7 @@ def test_topic_recreated_before_the_first_batch_is_read_from_its_start_if_loss_i
     assert read(later, later.initialOffset(), end) == ["t-0@0", "t-0@1", "t-0@2"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "3"}])
 @pytest.mark.parametrize("is_down", [True, False])
 @pytest.mark.parametrize("end_at", range(1, STEPS))
@@ -226,6 +227,7 @@ def test_query_at_latest_continues_after_a_recreation_at_any_step(
     assert is_new or offsets[again] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": "3"}])
 @pytest.mark.parametrize("is_down", [True, False])
 @pytest.mark.parametrize("end_at", range(1, STEPS))

@@ -365,7 +365,7 @@ def killed(tmp_path: Path) -> Callable[[str], list[Path]]:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_append_killed_at_any_operation_is_complete_or_repeated(
     killed: Callable[[str], list[Path]],
 ) -> None:
@@ -382,7 +382,7 @@ def test_an_append_killed_at_any_operation_is_complete_or_repeated(
     assert min(outcomes[True], outcomes[False]) > 3, "before and after the decision"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_readers_see_each_record_once_wherever_a_compaction_is_killed(
     killed: Callable[[str], list[Path]],
 ) -> None:
@@ -429,7 +429,7 @@ def test_a_parquet_table_is_not_opened_as_delta(path: Path) -> None:
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_append_to_delta_killed_at_any_operation_is_complete_or_repeated(
     killed: Callable[[str], list[Path]],
 ) -> None:
@@ -446,7 +446,7 @@ def test_an_append_to_delta_killed_at_any_operation_is_complete_or_repeated(
 # --- Iceberg; its other tests are in test_iceberg_table.py ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_append_to_iceberg_killed_at_any_operation_is_complete_or_repeated(
     killed: Callable[[str], list[Path]],
 ) -> None:

@@ -125,6 +125,7 @@ def test_every_pipeline_is_a_function_of_the_package() -> None:
         assert isinstance(getattr(pipelines, name), FunctionType)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [

@@ -86,6 +86,7 @@ def run_and_restart(script: Any, options: dict[str, str], ends_at: list[int]) ->
     return first, engine
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", ["latest", "earliest", '{"t": {"0": -1}}'])
 @pytest.mark.parametrize("end_at", range(1, STEPS))
 def test_a_query_ended_at_any_step_loses_no_record_and_reads_none_twice(
@@ -99,7 +100,7 @@ def test_a_query_ended_at_any_step_loses_no_record_and_reads_none_twice(
     assert first == (0 if start == "earliest" else at_latest)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_query_ended_twice_at_any_steps_loses_no_record(script: Any) -> None:
     options = {"maxOffsetsPerTrigger": "3"}
     for ends_at in itertools.product(range(2, STEPS, 3), range(2, STEPS, 4)):

@@ -155,6 +155,7 @@ def rows(*values: str, **more: Any) -> list[dict[str, Any]]:
 DELIVERIES = ["exactlyonce", "atleastonce"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_all_columns_arrive_and_keys_keep_their_order(
     address: str, log: quorumlog.Log, topic: Callable[..., str], delivery: str

@@ -39,6 +39,7 @@ def test_the_reader_has_the_interface_of_the_installed_version(script: Any) -> N
     assert type(reader(script, **EARLIEST)) is expected
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_old_spark")
 @pytest.mark.parametrize("start", ["latest", "earliest", '{"t": {"0": -1}}'])
 @pytest.mark.parametrize("end_at", range(1, STEPS))

@@ -115,7 +115,7 @@ def crash(seed: int, changes: Sequence[LogConfig], point: CrashPoint | None) -> 
         return operations
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [

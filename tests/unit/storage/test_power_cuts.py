@@ -211,7 +211,7 @@ def test_crash_at_any_file_operation_loses_no_acknowledged_record(
         crash_once(number, CrashPoint(operations=number, power=power, moment=moment), lives=lives)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(60))
 def test_power_cut_on_a_faulty_disk_loses_no_acknowledged_record(seed: int) -> None:
     """Short writes, cold reads and a hanging device in addition."""

@@ -30,6 +30,7 @@ def raises(act: Callable[[], None], words: str) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_acknowledged_records_survive_every_kind_of_stop() -> None:
     with Broker() as broker:
         addresses = (broker.kafka, broker.grpc, broker.http)

@@ -31,7 +31,7 @@ def sleeper() -> "subprocess.Popen[bytes]":
     return subprocess.Popen(["sleep", "60"], start_new_session=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nodes_and_files_of_a_killed_test_are_removed(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, ABANDONED], stdout=subprocess.PIPE) as program:

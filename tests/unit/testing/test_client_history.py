@@ -40,6 +40,7 @@ def process(history: ClientHistory, offsets: list[int], *, value: bytes | None =
         history.processed("billing", TOPIC, 0, offset, value or b"%d" % offset)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("offsets", "found"),
     [

@@ -83,6 +83,7 @@ def test_killed_leader_is_replaced_and_catches_up(cluster: Cluster, log: quoruml
     assert set(partition.isr) == NODES
 
 
+@pytest.mark.long
 def test_partitioned_leader_is_replaced_and_acknowledges_nothing(
     cluster: Cluster, log: quorumlog.Log
 ) -> None:
@@ -132,6 +133,7 @@ def test_one_way_partition_removes_a_follower_from_the_isr(
         assert time.monotonic() < deadline, f"{follower} is still in sync"
 
 
+@pytest.mark.long
 def test_nodes_are_stopped_and_restarted_in_order(cluster: Cluster, log: quorumlog.Log) -> None:
     topic = cluster.create_topic()
     send(log, topic, "a")

@@ -81,6 +81,7 @@ def project(tmp_path: Path) -> Project:
     return Project(folder=tmp_path / "project", site=tmp_path / "site")
 
 
+@pytest.mark.long
 def test_quorumlog_is_imported_only_when_a_test_uses_a_fixture(
     project: Project,
 ) -> None:
@@ -94,13 +95,14 @@ def test_quorumlog_is_imported_only_when_a_test_uses_a_fixture(
     project.passes()
 
 
+@pytest.mark.long
 def test_each_fixture_is_listed_with_a_sentence(project: Project) -> None:
     listed = project.passes("--fixtures", "-v")
     for name in ("broker", "topic", "log", "cluster", "settings"):
         assert re.search(rf"^quorumlog_{name}\b.*\n    \w", listed, re.MULTILINE), name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_subscribing_consumer_of_librdkafka_and_its_broker_take_less_than_three_seconds(
     project: Project,
 ) -> None:
@@ -157,7 +159,7 @@ def test_fixtures_work_as_documented(project: Project) -> None:
     assert "6 passed" in project.passes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_failure_shows_the_broker_log_since_the_start_of_the_test(project: Project) -> None:
     project.write(
         "test_it.py",
@@ -177,7 +179,7 @@ def test_failure_shows_the_broker_log_since_the_start_of_the_test(project: Proje
     assert "log of the broker" not in other
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_broker_that_dies_is_an_error_of_its_test_and_not_of_the_next(project: Project) -> None:
     project.write(
         "test_it.py",
@@ -193,7 +195,7 @@ def test_a_broker_that_dies_is_an_error_of_its_test_and_not_of_the_next(project:
     assert "ended unexpectedly, with exit code -9" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_broker_that_cannot_start_fails_its_tests_with_a_short_message(project: Project) -> None:
     project.write(
         "test_it.py",
@@ -210,7 +212,7 @@ def test_broker_that_cannot_start_fails_its_tests_with_a_short_message(project: 
     assert "1 error" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_of_xdist_have_a_broker_each(project: Project) -> None:
     project.write(
         "test_it.py",
@@ -227,7 +229,7 @@ def test_workers_of_xdist_have_a_broker_each(project: Project) -> None:
     assert len({address for _, address in brokers}) == len(workers)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_changes_of_a_test_to_the_cluster_are_undone_for_the_next(project: Project) -> None:
     project.write(
         "test_it.py",

@@ -249,7 +249,7 @@ def test_loading_coordinator_returns_coordinator_loading() -> None:
         assert stored(nodes, 1) == {("t", 0): 5}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_acknowledged_commits_survive_a_power_cut_of_the_coordinator_at_any_time(seed: int) -> None:
     with cluster(seed=seed) as nodes:

@@ -345,7 +345,7 @@ def test_requests_that_wait_are_bounded() -> None:
         assert Overloaded in outcomes
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_hundred_thousand_offsets_are_loaded() -> None:
     with cluster(1) as nodes:
         nodes.start()

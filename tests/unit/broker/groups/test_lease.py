@@ -109,7 +109,7 @@ def test_coordinator_behind_the_metadata_stops_answering_after_its_lease() -> No
             asked(nodes, old, beat)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_unclean_elections_the_lease_needs_all_followers() -> None:
     """An unclean election can replace in-sync replicas that are partitioned off together."""
     with coordinated(1, 2, 3, 4, 5) as (nodes, old, beat):

@@ -97,7 +97,7 @@ def test_partitions_of_a_killed_member_move_to_the_other(
     assert got == everything
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "iteration", ["consumer", "consumer.records(idle_ms=5_000)"], ids=["all", "some"]
 )

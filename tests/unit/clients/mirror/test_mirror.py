@@ -138,6 +138,7 @@ def test_a_recreated_topic_is_not_copied_onto_the_old_copy(clusters: Clusters) -
     assert [value for _, _, value, _ in contents(clusters.target, "t")] == [b"old"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("side", ["source", "target", "both"])
 def test_a_mirror_survives_the_loss_of_either_side_for_minutes(
     clusters: Clusters, side: str

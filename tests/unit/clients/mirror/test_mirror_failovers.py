@@ -21,7 +21,7 @@ def is_copied(mirror: Mirror, end: int) -> bool:
     return mirror.copies[0].copied_to == end
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_leader_failures_on_both_sides_create_no_gap_and_no_duplicate(seed: int) -> None:
     with world(seed) as simulated:

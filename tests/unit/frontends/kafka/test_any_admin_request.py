@@ -79,7 +79,7 @@ def any_body(key: int, version: int, random: Random) -> bytes:
             continue  # a port is not negative
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_request_of_an_administrator_is_answered(folder: str) -> None:
     random = Random(7)
 

@@ -17,7 +17,7 @@ INFLATED = 150 << 20
 HELD_MAX = 128 << 20  # twice the bound of 64 MiB: the chunks and their concatenation
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.LZ4])
 def test_a_batch_that_inflates_to_too_much_is_refused_and_never_held(codec: Codec) -> None:
     bomb = batch_of(bytes(INFLATED), codec=codec)

@@ -384,6 +384,7 @@ class History:
             assert self.at_once.offsets() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_random_history_has_the_same_responses_and_states_on_both_paths(
     seed: int, tmp_path: Any

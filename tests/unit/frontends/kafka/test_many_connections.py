@@ -29,7 +29,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_five_thousand_idle_connections_take_little_memory_and_delay_no_other() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < COUNT + 1_000:

@@ -47,6 +47,7 @@ async def asked(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", range(14))
 def test_every_version_returns_brokers_and_leaders(run: Run, folder: str, version: int) -> None:
     async def main(runtime: Runtime) -> None:

@@ -176,7 +176,7 @@ async def least_stall(kafka: KafkaNode, api: KafkaApi, body: bytes) -> float:
     return min(stalls)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_request_without_rights_stops_the_loop_for_a_moment_only(tmp_path: Path) -> None:
     failures: list[str] = []
@@ -194,7 +194,7 @@ def test_request_without_rights_stops_the_loop_for_a_moment_only(tmp_path: Path)
     assert not failures, "\n".join(failures)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_names_of_the_largest_request_stop_the_loop_for_a_moment_only(tmp_path: Path) -> None:
     stalls_s: dict[str, float] = {}
 

@@ -133,6 +133,7 @@ async def lose_right_during(
     return await answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [

@@ -385,7 +385,7 @@ def test_controller_that_does_not_lead_refuses(run: Run) -> None:
     run(main)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(25))
 def test_acknowledged_topics_survive_crashes_power_cuts_and_broken_links(seed: int) -> None:
     """The node dies several times at random file operations, and its links break."""

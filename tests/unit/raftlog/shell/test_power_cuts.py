@@ -38,7 +38,7 @@ async def propose_forever(
         await directory.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(40))
 def test_committed_proposals_survive_a_power_cut_at_any_file_operation(
     seed: int, listener: Listener

@@ -35,7 +35,7 @@ def cut_off(world: SimWorld, quorum: Quorum, member: Member) -> None:
     world.fabric.barriers.close([(other, name) for other in others])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cleaning_that_is_due_when_a_snapshot_is_installed_is_dropped() -> None:
     """The member's own snapshot completes while the received one waits for installation. Its
     cleaning offset is gone then."""

@@ -56,7 +56,7 @@ def rounds(member: Member, sender: int) -> list[int]:
     return [beat.round for beat in member.of(Heartbeat) if beat.sender == voter(sender)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_faulty_streams_deliver_in_order_and_reconnect(
     seed: int,

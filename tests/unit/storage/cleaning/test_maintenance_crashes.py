@@ -133,7 +133,7 @@ def operations() -> int:
         return world.node("n").device.operations
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("power", "moment"), [(True, "inside"), (False, "before")])
 def test_crash_during_maintenance_keeps_the_last_value_of_each_key(
     power: bool, moment: str

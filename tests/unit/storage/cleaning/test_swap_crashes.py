@@ -195,7 +195,7 @@ def leftover_files(machine: Machine) -> list[str]:
     return [name for name in machine.files.names("/t-0") if name.endswith(endings)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("segment_bytes", [10_000, 300], ids=["into-one", "groups"])
 def test_crash_during_a_swap_leaves_the_old_or_the_new_segments(segment_bytes: int) -> None:
     with SimWorld(1) as world:

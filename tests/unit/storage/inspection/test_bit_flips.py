@@ -92,7 +92,7 @@ def are_within(missed: list[Bytes], allowed: list[Bytes]) -> list[Bytes]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_flip_of_any_byte_after_a_clean_stop_is_reported(
     plant: Plant, closed_contents: Contents
 ) -> None:

@@ -155,7 +155,7 @@ def check_after_crash(
             assert there[value] + aside[value] >= count, f"{why}: {value!r} is lost"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("is_closed", [True, False], ids=["clean", "killed"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_crash_at_any_operation_of_a_repair_loses_nothing(
@@ -180,7 +180,7 @@ def test_a_crash_at_any_operation_of_a_repair_loses_nothing(
                 check_after_crash(wreck.disk, owed, before, f"{wreck.name} after {operation}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
 @pytest.mark.parametrize("case", CASES)
 def test_an_error_at_any_operation_of_a_repair_loses_nothing(

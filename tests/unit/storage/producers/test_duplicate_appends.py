@@ -224,7 +224,7 @@ def crash_and_repeat(seed: int, point: CrashPoint, faults: Faults | None = None)
         run()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("power", [True, False], ids=["power", "process"])
 def test_crash_at_any_file_operation_stores_no_duplicate(power: bool) -> None:
     for number in range(1, 110, 3):

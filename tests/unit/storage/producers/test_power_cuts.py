@@ -153,7 +153,7 @@ class Extend:
         return log.recovery_point
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("step", [Cut(), Extend()], ids=["truncation", "appends"])
 @pytest.mark.parametrize("moment", ["before", "inside", "after"])
 def test_producer_state_after_a_power_cut_equals_that_of_the_log(step: Any, moment: str) -> None:
