@@ -16,7 +16,6 @@ The behaviour is that of Apache Kafka 4.1, with these differences:
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ...errors import (
     CoordinatorNotAvailable,
@@ -41,6 +40,7 @@ from .classic_members import (
 from .classic_rebalance import ClassicRebalance
 from .config import GroupConfig
 from .consumer_protocol import PROTOCOL_TYPE, topics_of
+from .member_bytes import text_bytes
 from .records import ClassicGroup, GroupDecision, GroupDecisionBuilder
 from .requests import (
     ClassicHeartbeat,
@@ -99,9 +99,10 @@ class ClassicGroupMachine:
         roster = self._rebalance.roster
         names = [name for name, _ in request.protocols]
         roster.check_protocols(self.group, request.protocol_type, names)
-        self._check_bytes(request)
+        member_id = request.member_id or self._new_id(request)
+        self._check_bytes(request, member_id)
         if not request.member_id:
-            self._join_without_id(ticket, request, builder)
+            self._join_without_id(ticket, member_id, request, builder)
         elif request.member_id in roster.pending and request.instance_id is None:
             self._add(request.member_id, ticket, request, builder)
         else:
@@ -137,12 +138,12 @@ class ClassicGroupMachine:
             " raise the limit"
         )
 
-    def _check_bytes(self, request: JoinGroup) -> None:
+    def _check_bytes(self, request: JoinGroup, member_id: str) -> None:
         """Raise GroupFull if the subscriptions of all members are too large to be stored
-        together."""
+        together, or the client adds too much to the groups of the broker."""
         roster = self._rebalance.roster
         old = roster.members.get(request.member_id) or roster.by_instance(request.instance_id)
-        more = new_member(request.member_id, request).stored_bytes
+        more = new_member(member_id, request).stored_bytes
         more -= 0 if old is None else old.stored_bytes
         limit = self._config.group_bytes_max
         if more > 0 and roster.stored_bytes + more > limit:
@@ -151,16 +152,23 @@ class ClassicGroupMachine:
                 f" {roster.stored_bytes + more} bytes, the limit is {limit}; subscribe to fewer"
                 " topics, or use several groups"
             )
+        if _is_only_issued(request):
+            more = text_bytes((member_id,))
+        elif member_id in roster.pending:
+            more -= text_bytes((member_id,))
+        if not roster.members:
+            more += text_bytes((request.protocol_type,))
+        if more > 0 and request.check_growth is not None:
+            request.check_growth(more)
 
     def _join_without_id(
-        self, ticket: Ticket, request: JoinGroup, builder: GroupDecisionBuilder
+        self, ticket: Ticket, member_id: str, request: JoinGroup, builder: GroupDecisionBuilder
     ) -> None:
-        """Join without a member id: a new member, or a restarted static one."""
+        """Join with a new member id: a new member, or a restarted static one."""
         old = self._rebalance.roster.by_instance(request.instance_id)
-        member_id = self._new_id(request)
         if old is not None:
             self._rejoin_static(old, member_id, ticket, request, builder)
-        elif request.instance_id is not None or not request.takes_member_id_first:
+        elif not _is_only_issued(request):
             self._add(member_id, ticket, request, builder)
         elif len(self._rebalance.roster.pending) >= self._config.size_max:
             raise GroupFull(
@@ -258,7 +266,8 @@ class ClassicGroupMachine:
         """Return a member's assignment; the reply comes when the leader has sent all assignments.
 
         Refused with: UnknownMember, FencedInstance, IllegalGeneration, InconsistentGroupProtocol
-        (KIP-559), MessageTooLarge, RebalanceInProgress, CoordinatorNotAvailable (dead group).
+        (KIP-559), MessageTooLarge, GroupFull, RebalanceInProgress, CoordinatorNotAvailable (dead
+        group).
         """
         builder = GroupDecisionBuilder(now_ms)
         try:
@@ -285,8 +294,9 @@ class ClassicGroupMachine:
             rebalance.assign(request.assignments, builder)
 
     def _check_assignment_size(self, request: SyncGroup) -> None:
-        """Raise MessageTooLarge if the assignments cannot be stored. The leader may send smaller
-        ones; if it does not, the sync timeout removes it."""
+        """Raise MessageTooLarge if the assignments cannot be stored, GroupFull if the client adds
+        too much to the groups of the broker. The leader may send smaller ones; if it does not, the
+        sync timeout removes it."""
         roster, limit = self._rebalance.roster, self._config.group_bytes_max
         size = sum(len(request.assignments.get(member_id, b"")) for member_id in roster.members)
         if size > limit:
@@ -294,6 +304,9 @@ class ClassicGroupMachine:
                 f"group {self.group!r}: the assignments have {size} bytes, the limit is {limit};"
                 " assign fewer partitions, or use several groups"
             )
+        growth = size - roster.assigned_bytes
+        if growth > 0 and request.check_growth is not None:
+            request.check_growth(growth)
 
     def _check_protocol(self, request: SyncGroup) -> None:
         """Raise InconsistentGroupProtocol if the request names another protocol than the
@@ -501,17 +514,10 @@ class ClassicGroupMachine:
 
     @property
     def member_bytes(self) -> int:
-        """The bytes of the subscriptions and assignments of all members."""
+        """The bytes of all members, of pending member ids, and of the protocol type."""
         roster = self._rebalance.roster
-        return roster.stored_bytes + roster.assigned_bytes
-
-    def replaced_bytes(self, request: Any) -> int:
-        """Return the bytes that a request of a member replaces."""
-        roster = self._rebalance.roster
-        if isinstance(request, SyncGroup):
-            return roster.assigned_bytes
-        old = roster.members.get(request.member_id) or roster.by_instance(request.instance_id)
-        return 0 if old is None else old.stored_bytes
+        own = text_bytes((roster.protocol_type,)) + roster.pending_bytes
+        return own + roster.stored_bytes + roster.assigned_bytes
 
     @property
     def member_count(self) -> int:
@@ -610,3 +616,8 @@ class ClassicGroupMachine:
     def check_invariants(self) -> None:
         """Assert the invariants between two steps; O(members)."""
         self._rebalance.check_invariants()
+
+
+def _is_only_issued(request: JoinGroup) -> bool:
+    """Return True if the answer to a join without a member id is an id to join with."""
+    return not request.member_id and request.instance_id is None and request.takes_member_id_first

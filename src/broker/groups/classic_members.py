@@ -11,6 +11,7 @@ from typing import Final
 from ...errors import FencedInstance, InconsistentGroupProtocol, UnknownMember
 from ..coordinator.decision import Ticket
 from .consumer_protocol import PROTOCOL_TYPE, EntryBudget, topics_of
+from .member_bytes import text_bytes
 from .records import StoredMember
 from .requests import JoinGroup, MemberDescription
 
@@ -62,8 +63,9 @@ class ClassicMember:
     @property
     def stored_bytes(self) -> int:
         """The approximate stored size of its names and subscriptions."""
-        names = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
-        return sum(map(len, names)) + sum(len(content) for _, content in self.protocols)
+        names = [self.member_id, self.instance_id or "", self.client_id, self.client_host]
+        names += [name for name, _ in self.protocols]
+        return text_bytes(names) + sum(len(content) for _, content in self.protocols)
 
     def subscription(self, protocol: str | None) -> bytes:
         """Return the subscription sent for a protocol, or no bytes."""
@@ -157,12 +159,13 @@ class Roster:
 
     __slots__ = (
         "_instances", "_supporters", "_topics", "assigned_bytes", "members", "pending",
-        "protocol_type", "stored_bytes", "waiting_count",
+        "pending_bytes", "protocol_type", "stored_bytes", "waiting_count",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
         self.pending: dict[str, None] = {}
+        self.pending_bytes = 0  # of the pending ids
         self.protocol_type = ""  # kept when the last member has left
         self.waiting_count = 0  # members with a waiting join
         self.stored_bytes = 0  # approximate stored size of all members
@@ -234,7 +237,7 @@ class Roster:
                 f"instance id {member.instance_id!r} is taken"
             )
             self._instances[member.instance_id] = member.member_id
-        self.pending.pop(member.member_id, None)
+        self.drop_pending(member.member_id)
         self.members[member.member_id] = member
         self._count(member, 1)
 
@@ -246,6 +249,18 @@ class Roster:
         if member.instance_id is not None:
             del self._instances[member.instance_id]
         self._count(member, -1)
+
+    def add_pending(self, member_id: str) -> None:
+        """Add an issued member id."""
+        assert member_id not in self.pending, f"{member_id!r} is pending already"
+        self.pending[member_id] = None
+        self.pending_bytes += text_bytes((member_id,))
+
+    def drop_pending(self, member_id: str) -> None:
+        """Remove a member id if it is pending."""
+        if member_id in self.pending:
+            del self.pending[member_id]
+            self.pending_bytes -= text_bytes((member_id,))
 
     def set_protocols(
         self, member: ClassicMember, protocols: tuple[tuple[str, bytes], ...]
@@ -360,6 +375,8 @@ class Roster:
         assert brought == self.stored_bytes, f"{brought} bytes, {self.stored_bytes} counted"
         assigned = sum(len(member.assignment) for member in self)
         assert assigned == self.assigned_bytes, f"{assigned}, {self.assigned_bytes} counted"
+        issued = sum(text_bytes((member_id,)) for member_id in self.pending)
+        assert issued == self.pending_bytes, f"{issued} pending, {self.pending_bytes} counted"
         waiting = sum(1 for member in self if member.joining is not None)
         assert waiting == self.waiting_count, f"{waiting} wait, {self.waiting_count} counted"
         assert not self.pending.keys() & self.members.keys(), "pending and a member"

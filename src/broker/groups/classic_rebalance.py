@@ -69,7 +69,7 @@ class ClassicRebalance:
     ) -> None:
         """Record an issued member id; the next generation waits for it until its session
         expires."""
-        self.roster.pending[member_id] = None
+        self.roster.add_pending(member_id)
         self.sessions.set(member_id, builder.now_ms + session_timeout_ms)
 
     def add(
@@ -168,7 +168,7 @@ class ClassicRebalance:
 
     def remove_pending(self, member_id: str) -> None:
         """Remove an issued member id; call `finish_removals` after the last removal."""
-        del self.roster.pending[member_id]
+        self.roster.drop_pending(member_id)
         self.sessions.drop(member_id)
 
     def remove(self, member: ClassicMember, builder: GroupDecisionBuilder) -> None:

@@ -1,10 +1,12 @@
-"""The memory of what members send to their groups: subscriptions and assignments. Pure."""
+"""The memory of what members send to their groups: names, subscriptions, assignments. Pure."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol, TypeAlias
 
 from ...errors import GroupFull
-from .requests import ConsumerHeartbeat, JoinGroup, SyncGroup
+
+Charge: TypeAlias = Callable[[str, str, int], None]
+"""Counts bytes for a client, given the client and the group that has grown."""
 
 CLIENT_BYTES_MAX: Final = 128 << 20
 """The bytes that one client may add to the groups of a broker."""
@@ -26,44 +28,47 @@ class SizedGroup(Protocol):
     def member_bytes(self) -> int:
         """The bytes of its members."""
 
-    def replaced_bytes(self, request: Any) -> int:
-        """Return the bytes that a request of a member replaces."""
+
+def text_bytes(texts: Collection[str]) -> int:
+    """Return the maximum size of texts in UTF-8 and in memory, without the objects: exact for ASCII
+    only. O(the number of texts)."""
+    size = sum(map(len, texts))
+    return size if all(map(str.isascii, texts)) else 4 * size
 
 
 class ShardMemberBytes:
     """The bytes of the groups of one partition."""
 
-    def __init__(self, groups: Mapping[str, SizedGroup]) -> None:
+    def __init__(self, groups: Mapping[str, SizedGroup], charge: Charge | None) -> None:
+        """`charge` is called with all bytes that groups grow by, except those of a load."""
         self._groups = groups
+        self._charge = charge
         self._sizes: dict[str, int] = {}
+        self._clients: dict[str, str] = {}  # the last client that was charged, by group
         self.total = 0
 
-    def update(self, group: str) -> None:
-        """Count a group again after a change."""
+    def update(self, group: str, client: str = "") -> None:
+        """Count a group again after a change. `client` has requested it; "": none, as at a timeout.
+        Then growth counts for the client of the last growth."""
         machine = self._groups.get(group)
         size = 0 if machine is None else machine.member_bytes
-        self.total += size - self._sizes.pop(group, 0)
-        if size:
-            self._sizes[group] = size
+        growth = size - self._sizes.get(group, 0)
+        if not growth:
+            return
+        self.total += growth
+        if not size:
+            del self._sizes[group]
+            self._clients.pop(group, None)
+            return
+        self._sizes[group] = size
+        client = client or self._clients.get(group, "")
+        if growth > 0 and client and self._charge is not None:
+            self._clients[group] = client
+            self._charge(client, group, growth)
 
     def of_group(self, group: str) -> int:
         """Return the bytes of a group."""
         return self._sizes.get(group, 0)
-
-    def growth(self, request: Any) -> int:
-        """Return the bytes that a request adds to its group at most."""
-        if isinstance(request, JoinGroup):
-            size = sum(len(name) + len(content) for name, content in request.protocols)
-        elif isinstance(request, SyncGroup):
-            size = sum(map(len, request.assignments.values()))
-        elif isinstance(request, ConsumerHeartbeat):
-            size = sum(map(len, request.topics or ())) + len(request.pattern or "")
-        else:
-            return 0
-        if not size:
-            return 0
-        machine = self._groups.get(request.group)
-        return max(0, size - (0 if machine is None else machine.replaced_bytes(request)))
 
 
 class MemberBytesLimits:
@@ -82,9 +87,8 @@ class MemberBytesLimits:
         self._swept_ms: dict[str, int] = {}  # by client, the last sweep
         self._left: dict[str, int] = {}  # by client, the groups left by the last sweep
 
-    def add(self, client: str, partition: int, group: str, growth: int, now_ms: int) -> None:
-        """Count the bytes that a request of a client adds to a group. Raise GroupFull at a
-        limit."""
+    def check(self, client: str, group: str, growth: int, now_ms: int) -> None:
+        """Raise GroupFull if a client must not add so many bytes to a group."""
         total = self._total()
         if total + growth > BYTES_MAX:
             raise GroupFull(
@@ -100,9 +104,12 @@ class MemberBytesLimits:
                 f"group {group!r}: {client} has added {own} bytes to the groups of the broker, the"
                 f" limit is {CLIENT_BYTES_MAX}; subscribe to fewer topics, or leave groups"
             )
+
+    def add(self, client: str, partition: int, group: str, growth: int) -> None:
+        """Count the bytes that a client has added to a group."""
         groups = self._added.setdefault(client, {})
         groups[partition, group] = groups.get((partition, group), 0) + growth
-        self._sums[client] = own + growth
+        self._sums[client] = self._sums.get(client, 0) + growth
 
     def remembered(self, client: str) -> int:
         """Return the number of groups that a client has added bytes to, as far as it is known."""

@@ -41,6 +41,8 @@ class GroupRequest(CoordinatorRequest[R]):
 
     group: str
     client: str = field(default="", compare=False)  # the principal, for limits; "": none
+    # raises GroupFull if the client must not add so many bytes to the group; None: no limit
+    check_growth: Callable[[int], None] | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:

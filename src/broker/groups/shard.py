@@ -21,7 +21,7 @@ from ..coordinator.decision import NOTHING, UNDECIDED, Answered, Failed, ShardDe
 from .classic_group import ClassicGroupMachine
 from .config import GroupConfig
 from .consumer import ConsumerGroupMachine, upgrade
-from .member_bytes import ShardMemberBytes
+from .member_bytes import Charge, ShardMemberBytes
 from .offsets import OffsetEntry, Offsets
 from .records import (
     ClassicGroup,
@@ -86,9 +86,14 @@ class GroupShard:
     """
 
     def __init__(
-        self, config: GroupConfig, draw: Callable[[], str], producer_limits: ProducerLimits
+        self,
+        config: GroupConfig,
+        draw: Callable[[], str],
+        producer_limits: ProducerLimits,
+        charge: Charge | None = None,
     ) -> None:
-        """`draw` returns a random member id; `producer_limits` are those of the partition's log."""
+        """`draw` returns a random member id; `producer_limits` are those of the partition's log;
+        `charge` is that of `ShardMemberBytes`."""
         self._config = config
         self._group_configs: Mapping[str, Mapping[str, str]] = {}  # of the last image
         self._draw = draw
@@ -98,7 +103,8 @@ class GroupShard:
         self._producers = TransactionalProducers(producer_limits)
         self._deadlines: list[tuple[int, str]] = []  # a heap; valid: equal to `_due`
         self._due: dict[str, int] = {}
-        self.members = ShardMemberBytes(self._groups)  # what the members of all groups sent
+        # what the members of all groups sent
+        self.members = ShardMemberBytes(self._groups, charge)
         self._check_ms: int | None = None  # time of the next expiry check of offsets
         self._to_check: list[str] = []  # groups that the current expiry check has yet to visit
         self._handlers: dict[type, Callable[..., GroupDecision]] = {
@@ -136,7 +142,7 @@ class GroupShard:
         except QuorumlogError as error:
             decision = ShardDecision(replies=(Failed(ticket, error),))
         if changes_group:
-            self._update_group(request.group)
+            self._update_group(request.group, request.client)
         return decision
 
     def renew_session(
@@ -482,9 +488,9 @@ class GroupShard:
                 found.append(group)
         return found
 
-    def _update_group(self, group: str) -> None:
-        """Update the group after a change: replace it if its protocol changed, drop it if it is
-        dead or blank, and schedule its deadline.
+    def _update_group(self, group: str, client: str = "") -> None:
+        """Update the group after a change, which `client` requested ("": none): replace it if its
+        protocol changed, drop it if it is dead or blank, and schedule its deadline.
 
         A deadline that moves later, as with every heartbeat, is rescheduled when the earlier time
         is reached.
@@ -498,7 +504,7 @@ class GroupShard:
         ):
             del self._groups[group]
             machine = None
-        self.members.update(group)
+        self.members.update(group, client)
         due_ms = None if machine is None else machine.deadline_ms()
         if due_ms is None:
             self._due.pop(group, None)
@@ -591,12 +597,18 @@ class GroupShard:
 
         1. Every group with committed or pending offsets exists.
         2. The invariants of offsets and of groups; see their `check_invariants`.
+        3. The bytes of all members are counted.
         """
         absent = self._offsets.groups().keys() - self._groups.keys()
         assert not absent, f"group shard invariant 1: offsets of absent groups {sorted(absent)}"
         self._offsets.check_invariants(self._producers.is_open)
+        size = 0
         for machine in self._groups.values():
             machine.check_invariants()
+            size += machine.member_bytes
+        assert size == self.members.total, (
+            f"group shard invariant 3: {size} bytes, {self.members.total} counted"
+        )
 
 
 def _retention(machine: Machine) -> tuple[Callable[[OffsetEntry], int] | None, frozenset[str]]:

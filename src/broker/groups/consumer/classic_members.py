@@ -56,9 +56,9 @@ def join(
         check_size(core, is_known=False)
         return Joined(member_id=_draw_id(draw, request), is_member_id_required=True)
     _check_removed_owner(core, request, subscription)
-    _check_subscription_size(core, request, subscription)
-    member = _with_join(_admit(core, draw, request), request, subscription)
-    member_id = member.member_id
+    member_id = request.member_id or _draw_id(draw, request)
+    _check_subscription_size(core, member_id, request, subscription)
+    member = _with_join(_admit(core, member_id, request), request, subscription)
     has_changed = core.put_member(member)
     core.refresh(image, now_ms, has_changed=has_changed)
     core.assign(now_ms, is_urgent=True)
@@ -191,21 +191,22 @@ def _draw_id(draw: Callable[[], str], request: JoinGroup) -> str:
     return f"{request.client_id}-{draw()}"
 
 
-def _admit(core: GroupCore, draw: Callable[[], str], request: JoinGroup) -> ConsumerMember:
-    """Return the member that joins. A static one replaces its previous instance at once, of either
-    protocol: the classic protocol has no temporary leave."""
-    state, member_id = core.state, request.member_id
+def _admit(core: GroupCore, member_id: str, request: JoinGroup) -> ConsumerMember:
+    """Return the member that joins, with the id of the request or a new one. A static one replaces
+    its previous instance at once, of either protocol: the classic protocol has no temporary
+    leave."""
+    state = core.state
     if request.instance_id is not None:
         old = state.static_member(request.instance_id)
-        if old is not None and not member_id:
-            return core.replace_static(old, _draw_id(draw, request))
-        if member_id:
+        if old is not None and not request.member_id:
+            return core.replace_static(old, member_id)
+        if request.member_id:
             return find_member(state, member_id, request.instance_id)
     check_size(core, is_known=member_id in state.members)
     known = state.members.get(member_id)
     if known is not None:
         return known
-    return _new_member(core, request, member_id or _draw_id(draw, request))
+    return _new_member(core, request, member_id)
 
 
 def _check_removed_owner(
@@ -224,15 +225,17 @@ def _check_removed_owner(
 
 
 def _check_subscription_size(
-    core: GroupCore, request: JoinGroup, subscription: ConsumerSubscription
+    core: GroupCore, member_id: str, request: JoinGroup, subscription: ConsumerSubscription
 ) -> None:
     """Raise GroupFull if the subscriptions of all members are too large to be stored."""
     state = core.state
     before = state.members.get(request.member_id)
     if before is None and request.instance_id is not None:
         before = state.static_member(request.instance_id)
-    member = before or _new_member(core, request, request.member_id)
-    check_bytes(core, before, _with_join(member, request, subscription))
+    member = before or _new_member(core, request, member_id)
+    if member.member_id != member_id:
+        member = replace(member, member_id=member_id)
+    check_bytes(core, before, _with_join(member, request, subscription), request)
 
 
 def _new_member(core: GroupCore, request: JoinGroup, member_id: str) -> ConsumerMember:

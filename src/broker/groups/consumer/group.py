@@ -58,7 +58,7 @@ from ..requests import (
 from . import classic_members, heartbeat
 from .classic_members import assignment_bytes
 from .core import ASSIGN, GroupCore
-from .state import GroupState, stored_bytes
+from .state import GroupState
 
 
 class ConsumerGroupMachine:
@@ -279,15 +279,8 @@ class ConsumerGroupMachine:
 
     @property
     def member_bytes(self) -> int:
-        """The bytes of the subscriptions of all members."""
+        """The bytes of the names and subscriptions of all members."""
         return self.state.stored_bytes
-
-    def replaced_bytes(self, request: Any) -> int:
-        """Return the bytes that a request of a member replaces."""
-        old = self.state.members.get(request.member_id)
-        if old is None and request.instance_id is not None:
-            old = self.state.static_member(request.instance_id)
-        return 0 if old is None else stored_bytes(old)
 
     @property
     def member_count(self) -> int:

@@ -15,7 +15,14 @@ from ....errors import (
 from ....metadata.image import MetadataImage
 from ..config import GroupConfig
 from ..records import ConsumerMember, CurrentAssignment, MemberState
-from ..requests import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerBeat, ConsumerHeartbeat
+from ..requests import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerBeat,
+    ConsumerHeartbeat,
+    JoinGroup,
+)
 from .core import JOIN, REVOKE, SESSION, SYNC, GroupCore
 from .reconciliation import is_within
 from .state import GroupState, stored_bytes
@@ -61,14 +68,16 @@ def heartbeat(
 ) -> ConsumerBeat:
     """Let a member join or stay; raise an error before anything has changed."""
     check_heartbeat(request, core.config)
-    if request.topics is not None or request.pattern is not None:
-        _check_subscription_size(core, request)
     if request.member_epoch == JOIN_EPOCH:
+        _check_join_bytes(core, request)
         member = _admit(core, draw, request)
+        changed = _with_heartbeat(member, request)
     else:
         member = _find(core.state, request)
         _check_epoch(core.state.current_of(member.member_id), request)
-    return _apply_heartbeat(core, member, request, image, now_ms)
+        changed = _with_heartbeat(member, request)
+        check_bytes(core, member, changed, request)
+    return _apply_heartbeat(core, member, changed, request, image, now_ms)
 
 
 def renew_session(
@@ -105,13 +114,13 @@ def renew_session(
 def _apply_heartbeat(
     core: GroupCore,
     member: ConsumerMember,
+    changed: ConsumerMember,
     request: ConsumerHeartbeat,
     image: MetadataImage,
     now_ms: int,
 ) -> ConsumerBeat:
     member_id = member.member_id
     before = core.state.current_of(member_id)
-    changed = _with_heartbeat(member, request)
     has_changed = core.put_member(changed)
     if member.classic is not None:
         core.timers.drop((JOIN, member_id))
@@ -212,26 +221,38 @@ def check_size(core: GroupCore, *, is_known: bool) -> None:
         )
 
 
-def _check_subscription_size(core: GroupCore, request: ConsumerHeartbeat) -> None:
-    state = core.state
-    before = state.members.get(request.member_id)
+def _check_join_bytes(core: GroupCore, request: ConsumerHeartbeat) -> None:
+    state, member_id = core.state, request.member_id
+    before = state.members.get(member_id)
     if before is None and request.instance_id is not None:
         before = state.static_member(request.instance_id)
-    member = before or _new_member(core.group, request, request.member_id)
-    check_bytes(core, before, _with_heartbeat(member, request))
+    member = before or _new_member(core.group, request, member_id)
+    if member_id and member_id != member.member_id:
+        member = replace(member, member_id=member_id)
+    check_bytes(core, before, _with_heartbeat(member, request), request)
 
 
-def check_bytes(core: GroupCore, before: ConsumerMember | None, member: ConsumerMember) -> None:
-    """Raise GroupFull if the subscriptions of all members are too large to be stored together."""
+def check_bytes(
+    core: GroupCore,
+    before: ConsumerMember | None,
+    member: ConsumerMember,
+    request: ConsumerHeartbeat | JoinGroup,
+) -> None:
+    """Raise GroupFull if the subscriptions of all members are too large to be stored together, or
+    the client adds too much to the groups of the broker."""
     if member is before:
         return
     more = stored_bytes(member) - (0 if before is None else stored_bytes(before))
+    if more <= 0:
+        return
     size, limit = core.state.stored_bytes + more, core.config.group_bytes_max
-    if more > 0 and size > limit:
+    if size > limit:
         raise GroupFull(
             f"group {core.group!r}: the subscriptions of its members have {size} bytes, the limit"
             f" is {limit}; subscribe by a pattern, or use several groups"
         )
+    if request.check_growth is not None:
+        request.check_growth(more)
 
 
 def check_new_id(state: GroupState, member_id: str) -> None:

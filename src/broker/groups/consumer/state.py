@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ....ids import TopicId
+from ..member_bytes import text_bytes
 from ..records import (
     NO_TIME_MS,
     ConsumerGroup,
@@ -243,17 +244,18 @@ class GroupState:
 
 def stored_bytes(member: ConsumerMember) -> int:
     """Return the approximate stored size of a member. O(its topics)."""
-    face = member.classic
-    names = (
+    names = [
         member.member_id,
         member.instance_id or "",
         member.rack or "",
         member.client_id,
         member.client_host,
         member.pattern or "",
-    )
-    size = sum(map(len, names)) + sum(map(len, member.topics))
-    return size if face is None else size + sum(len(content) for _, content in face.protocols)
+    ]
+    protocols = () if member.classic is None else member.classic.protocols
+    names += [name for name, _ in protocols]
+    size = text_bytes(names) + text_bytes(member.topics)
+    return size + sum(len(content) for _, content in protocols)
 
 
 def _add(counts: dict[str, int], key: str, change: int) -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from ....errors import MessageTooLarge
@@ -22,7 +23,14 @@ from ..records import (
     OffsetForgotten,
     TargetEpoch,
 )
-from ..requests import DescribeGroup, FetchOffsets, PlainCommit
+from ..requests import (
+    ConsumerHeartbeat,
+    DescribeGroup,
+    FetchOffsets,
+    JoinGroup,
+    PlainCommit,
+    SyncGroup,
+)
 from ..shard import GroupShard
 from .coordinator import GroupMetrics
 from .group_ids import check_texts
@@ -30,6 +38,8 @@ from .group_ids import check_texts
 _LOG = logging.getLogger("quorumlog.groups")
 
 READ_ONLY: Final = (FetchOffsets, DescribeGroup)
+GROWING: Final = (JoinGroup, SyncGroup, ConsumerHeartbeat)
+"""Requests that may add bytes to their groups."""
 
 
 class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
@@ -60,7 +70,15 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
         fitting = limits.decision_bytes_max * 15 // 32
         bytes_max = min(self._config.group_bytes_max, fitting)
         config = replace(self._config, group_bytes_max=bytes_max)
-        return GroupShard(config, self._draw, self._deps.directory.producer_limits)
+        return GroupShard(
+            config, self._draw, self._deps.directory.producer_limits, self._count_growth
+        )
+
+    def _count_growth(self, client: str, group: str, growth: int) -> None:
+        self._member_limits.add(client, self.partition, group, growth)
+
+    def _check_growth(self, client: str, group: str, growth: int) -> None:
+        self._member_limits.check(client, group, growth, self._deps.clock.now_ms())
 
     _encode = staticmethod(encode)
 
@@ -72,11 +90,8 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
 
     def _check_request(self, request: Any) -> None:
         check_texts(request)
-        state = self.state
-        growth = 0 if state is None else state.members.growth(request)
-        if growth:
-            now_ms = self._deps.clock.now_ms()
-            self._member_limits.add(request.client, self.partition, request.group, growth, now_ms)
+        if isinstance(request, GROWING):
+            request.check_growth = partial(self._check_growth, request.client, request.group)
 
     def _is_read_only(self, request: Any) -> bool:
         return isinstance(request, READ_ONLY)
