@@ -1,14 +1,17 @@
-"""Bounds of the resources of a node that its clients hold, by principal. Pure."""
+"""Bounds of the resources of a node that its clients use. Pure."""
 
 import ipaddress
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 from ..errors import Overloaded
 
 UNREAD_BYTES: Final = (256 << 20, 512 << 20)  # of responses, for each principal, in all
+
+LINES_A_SECOND_MAX: Final = 10
+"""The log lines about the clients of a protocol."""
 
 IPV6_HOST_BITS: Final = 64
 """The lower bits of an IPv6 address, which a client chooses in its network."""
@@ -30,6 +33,21 @@ def address_block(host: str) -> str:
         return str(address.ipv4_mapped)
     network = ipaddress.IPv6Address(int(address) >> IPV6_HOST_BITS << IPV6_HOST_BITS)
     return f"{network}/{128 - IPV6_HOST_BITS}"
+
+
+class ClientLines:
+    """The rate of log lines about clients."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._second = self._count = 0  # the second of the newest line, and its lines
+
+    def may_log(self) -> bool:
+        """Count a line; return False beyond the limit of this second."""
+        second = self._now_ms() // 1_000
+        self._count = self._count + 1 if second == self._second else 1
+        self._second = second
+        return self._count <= LINES_A_SECOND_MAX
 
 
 class ClientEntries(Generic[T]):

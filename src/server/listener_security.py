@@ -22,6 +22,7 @@ from ..frontends.kafka.authentication import ListenerSecurity
 from ..ids import ClusterId
 from ..metadata import MetadataImage
 from ..runtime import PLAIN_CALLS, CallSecurity, Handler, Runtime
+from ..runtime.client_bounds import ClientLines
 from ..runtime.internal_network import InternalNetwork, InternalSecurity
 from ..runtime.node_identity import NodeIdentities
 from ..runtime.tls import TlsCredentials, TlsFiles, read_node_ids, stamp_of
@@ -116,7 +117,12 @@ class NodeSecurity:
         if not mechanisms:
             return {}
         service = AuthService(
-            self._sasl, self._sessions, self._failures, mechanisms=mechanisms, audit=self._audit
+            self._sasl,
+            self._sessions,
+            self._failures,
+            mechanisms=mechanisms,
+            audit=self._audit,
+            lines=ClientLines(self._runtime.clock.now_ms),
         )
         return service.handlers()
 

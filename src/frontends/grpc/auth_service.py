@@ -14,6 +14,7 @@ from ...errors import InvalidRequest, SaslAuthenticationFailed
 from ...metadata.acls import host_of
 from ...proto import auth_pb2 as pb
 from ...runtime import ANONYMOUS_CLIENT, CallContext, ClientIdentity, Handler, Stream
+from ...runtime.client_bounds import ClientLines
 from ...services import AUTH_AUTHENTICATE
 
 LOGIN_S: Final = 30.0  # of one exchange
@@ -35,9 +36,11 @@ class AuthService:
         *,
         mechanisms: tuple[str, ...],
         audit: AuditLog | None,
+        lines: ClientLines,
     ) -> None:
-        """`mechanisms` are those that the listener offers."""
+        """`mechanisms` are those that the listener offers, `lines` limits log lines."""
         self._audit = audit
+        self._lines = lines
         self._sasl = sasl
         self._sessions = sessions
         self._failures = failures
@@ -73,14 +76,15 @@ class AuthService:
             if not isinstance(error, SaslAuthenticationFailed):
                 error = SaslAuthenticationFailed(f"the exchange took longer than {LOGIN_S} s")
             claimed = "" if exchange is None else exchange.claimed_user
-            _LOG.warning(
-                "security.not_authenticated peer=%s listener=%s mechanism=%s user=%a error=%s",
-                context.peer,
-                LISTENER,
-                mechanism,
-                claimed[:NAME_MAX],
-                error.message,
-            )
+            if self._lines.may_log():
+                _LOG.warning(
+                    "security.not_authenticated peer=%s listener=%s mechanism=%s user=%a error=%s",
+                    context.peer,
+                    LISTENER,
+                    mechanism,
+                    claimed[:NAME_MAX],
+                    error.message,
+                )
             if self._audit is not None:
                 self._audit.refused(
                     client,

@@ -158,7 +158,7 @@ class KafkaConnection:
             apis=server.apis,
             now_ms=server.now_ms,
             changed=self._authentication_changed,
-            may_log=server.may_log,
+            may_log=server.lines.may_log,
         )
         self._apis = self._authentication.apis  # that may be requested now
         self._is_open = self._authentication.is_open  # not authenticated yet

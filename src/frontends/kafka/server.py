@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...metadata import MetadataImage
 from ...runtime import ByteConnection, ByteProtocol, Listener, PeerCertificate, Scope
-from ...runtime.client_bounds import UNREAD_BYTES
+from ...runtime.client_bounds import UNREAD_BYTES, ClientLines
 from ...runtime.refused import RefusedConnection
 from .api import BrokerContext, Client, KafkaApi
 from .apis import APIS
@@ -29,7 +29,6 @@ PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
 CHECK_MS_MAX: Final = 10_000
 """The longest interval between two scans for connections without progress."""
 
-LINES_A_SECOND_MAX: Final = 10
 """The limit of log lines about clients, so that they cannot flood the log."""
 
 SOFTWARE_CHARS_MAX: Final = 64
@@ -66,7 +65,7 @@ class KafkaServer:
         self.unread = UnreadBytes(*UNREAD_BYTES)  # of all connections
         self._is_closing = False
         self._check_timer: asyncio.TimerHandle | None = None
-        self._told: dict[int, int] = {}  # log lines by second: of the newest second only
+        self.lines = ClientLines(self.now_ms)  # of the log
 
     async def listen(self, name: str, address: str, security: ListenerSecurity = PLAINTEXT) -> str:
         """Open the listener of a name on "host:port"; port 0 picks a free port. Return the address.
@@ -113,16 +112,9 @@ class KafkaServer:
         bytes_max = self.broker.settings.request_bytes_max
         return bytes_max if key == PRODUCE else min(bytes_max, PLAIN_REQUEST_BYTES_MAX)
 
-    def may_log(self) -> bool:
-        """Count a log line about a client; return False beyond the limit of this second."""
-        second = self.now_ms() // 1_000
-        lines = self._told.get(second, 0)
-        self._told = {second: lines + 1}
-        return lines < LINES_A_SECOND_MAX
-
     def log_connection_end(self, event: str, client: Client, why: object) -> None:
         """Log why a connection ends, at a limited rate."""
-        if self.may_log():
+        if self.lines.may_log():
             name, version = client.software_name, client.software_version
             _LOG.warning(
                 "kafka.connection_ended reason=%s peer=%s listener=%s software=%s why=%s",

@@ -19,8 +19,8 @@ from quorumlog.errors import (
 )
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.frontends.kafka.authentication import REAUTHENTICATION_INTERVAL_MS
-from quorumlog.frontends.kafka.server import LINES_A_SECOND_MAX
 from quorumlog.records import Record, encode_batch
+from quorumlog.runtime.client_bounds import LINES_A_SECOND_MAX
 
 from .admin_calls import create_topic
 from .named_requests import long_fetch
