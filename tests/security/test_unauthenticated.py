@@ -301,6 +301,37 @@ def test_strangers_end_at_the_limit_of_connections_in_place_of_clients(
     run_patiently(main)
 
 
+def test_certificate_that_no_rule_accepts_ends_no_connection_of_a_user(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(
+            runtime,
+            str(tmp_path / "node"),
+            **certificates.settings(),
+            listeners_kafka=("127.0.0.1:0", "SSL://127.0.0.1:0"),
+            ssl_client_auth="required",
+            ssl_principal_mapping_rules="RULE:^CN=(alice)$/$1/",
+            kafka_connections_max=3,
+        ) as kafka:
+            address = kafka.node.addresses.kafka_listeners["SSL"]
+            server = kafka.node.parts.kafka
+            assert server is not None
+            alice = [
+                await connect_tls(runtime, address, certificates.client("alice"))
+                for _ in range(2)  # and the fixture's client
+            ]
+            for client in alice:
+                await client.ask(18, 3, **VERSIONS)
+            mallory = await connect_tls(runtime, address, certificates.client("mallory"))
+            await mallory.ended()
+            for client in alice:
+                await client.ask(18, 3, **VERSIONS)
+            assert server.figures.listeners["SSL"].ended == {"unauthenticated": 1}
+
+    run_patiently(main)
+
+
 @pytest.mark.slow
 def test_client_is_served_beside_thousands_of_unfinished_handshakes(
     certificates: Certificates, tmp_path: Path

@@ -186,8 +186,9 @@ class KafkaConnection:
     def secured(self, certificate: PeerCertificate | None) -> None:
         """Continue after the handshake of TLS."""
         error = self._authentication.secured(certificate)
-        self._set_open()
-        if error is not None:
+        if error is None:
+            self._set_open()
+        else:  # no client: it ends no connection of another one at a limit
             self._end(UNAUTHENTICATED, error)
 
     def sent(self) -> None:
