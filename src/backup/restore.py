@@ -268,15 +268,17 @@ class Restore:
         for keys, and for a passphrase without keys; BackupDamaged for a wrong one, and for changed
         users, ACLs or quotas."""
         access, options = self._manifest.access, self._options
-        if not options.has_access or access is None:
+        if not options.has_access:
             return []
-        if access.keys is None:
-            if options.passphrase:  # an attacker could have removed the keys
+        if access is None or access.keys is None:
+            if options.passphrase:  # an attacker could have removed the keys, or all of it
                 raise InvalidConfig(
                     f"backup {self._manifest.backup} has no encrypted passwords, with which its"
                     " users, ACLs and quotas could be authenticated; omit --passphrase to see and"
                     " confirm them"
                 )
+            if access is None:
+                self._say(f"backup {self._manifest.backup} has no users, ACLs and quotas")
             return []
         if not options.passphrase:
             raise InvalidConfig(

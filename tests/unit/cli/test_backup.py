@@ -347,6 +347,21 @@ def test_users_acls_and_quotas_without_a_passphrase_are_shown_and_confirmed(
     assert "mallory" in succeed("quotas", "describe", address=target)
 
 
+def test_backup_without_users_acls_and_quotas_is_refused_with_a_passphrase(
+    address: str, target: str, topic: str, store: Path
+) -> None:
+    succeed("topics", "create", topic, "--partitions", "1", address=address)
+    create(address, store, topic, "--no-access")
+    words = ("--access", "--passphrase", "env:HOME", "--yes")
+    code, said = restore(target, store, *words)
+    assert (code, said["error"]) == (1, "INVALID_CONFIG"), said
+    assert "no encrypted passwords" in said["message"]
+    assert invoke("topics", "describe", topic, address=target).exit_code != 0
+    done = invoke("backup", "restore", "--from", str(store), "--access", address=target)
+    assert done.exit_code == 0, done.output
+    assert "has no users, ACLs and quotas" in done.output
+
+
 def test_stray_files_and_damaged_marks_block_no_command(address: str, store: Path) -> None:
     made = create(address, store, "no-such-topic")["backup"]
     (manifest,) = (store / "manifests").iterdir()
