@@ -4,11 +4,14 @@ An event is written at once. Equal ones that follow within a second are counted,
 line with their number; beyond the limits of different refusals within a second, the others are only
 counted. A failed change counts as a refusal; any other change is always written. So refused
 requests cannot fill the disk, or push older lines out of the files.
+
+A line that cannot be written is counted, and its request is carried out.
 """
 
 import asyncio
 import hashlib
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +34,8 @@ DETAIL_BYTES_MAX: Final = 1 << 20  # of the further parts of its other changes
 NAME_MAX: Final = 249  # characters of a resource or a claimed user
 WINDOW_S: Final = 1.0
 
+_LOG: Final = logging.getLogger("quorumlog.security")
+
 _UNCERTAIN: Final = (OutcomeUnknown, TimedOut, UnknownServerError)
 """Errors of changes that may have been made."""
 
@@ -48,7 +53,9 @@ class AuditLog:
     """The audit log of one node."""
 
     def __init__(self, write: Callable[[str], None], wall_ms: Callable[[], int]) -> None:
-        """`write` takes one line, without its end."""
+        """`write` takes one line, without its end, and raises OSError if it cannot be written."""
+        self.lines_lost = 0  # that could not be written
+        self._is_failing = False  # the last line could not be written
         self._write = write
         self._wall_ms = wall_ms
         # written once; how many have followed, and the time of the last one
@@ -188,7 +195,15 @@ class AuditLog:
             "host": client.host,
             **fields,
         }
-        self._write(json.dumps(row))
+        try:
+            self._write(json.dumps(row))
+        except OSError as error:
+            if not self._is_failing:
+                _LOG.error("audit.lines_lost error=%s", error)
+            self._is_failing = True
+            self.lines_lost += 1
+        else:
+            self._is_failing = False
 
 
 @contextmanager

@@ -184,6 +184,18 @@ ALERTS: Final = (
         page="operations.md#lose-a-broker",
     ),
     Alert(
+        name="QuorumlogAuditLinesLost",
+        severity=AlertSeverity.WARNING,
+        expression=f"{_rate(rows.AUDIT_LOST)} > 0",
+        duration="0s",
+        summary="{{ $labels.instance }} loses lines of its audit log",
+        meaning="Authentications, denials and changes are not in the audit log; the requests are"
+        " carried out.",
+        remedy="Look for `audit.lines_lost` in the node's log. Free space on the disk of"
+        " `audit.log.file`, or correct the access to its folder.",
+        page="security.md#audit-log",
+    ),
+    Alert(
         name="QuorumlogConnectionsRefused",
         severity=AlertSeverity.WARNING,
         expression=f"{_rate(rows.KAFKA_REFUSED)} > 0",

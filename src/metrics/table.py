@@ -53,6 +53,11 @@ LOOP_LATENESS: Final = Metric(
 LOOP_STALL: Final = Metric(
     "quorumlog_loop_stall_seconds", _G, "The longest block of the event loop in the last minute."
 )
+AUDIT_LOST: Final = Metric(
+    "quorumlog_audit_lines_lost",
+    _C,
+    "Lines of the audit log that could not be written, as on a full disk.",
+)
 
 # --- calls -------------------------------------------------------------------------------------
 

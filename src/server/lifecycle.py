@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..broker.groups.shell import GroupCoordinator
 from ..broker.shell.replica_manager import ReplicaManager
@@ -24,6 +24,9 @@ from ..runtime import (
     Scope,
 )
 from ..storage.shell.data_directory import DataDirectory
+
+if TYPE_CHECKING:
+    from ..api.audit import AuditLog
 
 Closer = Callable[[], Awaitable[None]]
 
@@ -126,5 +129,6 @@ class NodeParts:
     log: LogService | None = None
     kafka: KafkaServer | None = None
     session: BrokerSession | None = None
+    audit: "AuditLog | None" = None
     is_ready: bool = False  # the start has completed
     is_stopping: bool = False

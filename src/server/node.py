@@ -120,7 +120,7 @@ class Node:
         self.parts = NodeParts()
         self._observing = HttpEndpoints(runtime, config, self.parts, with_process=with_process)
         self._life = Lifecycle(grace_ms=config.shutdown_grace_ms, counted=self._observing.counted)
-        self._audit = self._open_audit()
+        self._audit = self.parts.audit = self._open_audit()
         self._authorizer = Authorizer(
             self._image,
             authorizer or config.security.authorizer_config(config.kafka_names),

@@ -186,6 +186,8 @@ class HttpEndpoints:
         scrape.put(rows.NODE_INFO, 1, config.node_id, cluster, "+".join(config.roles), __version__)
         scrape.put(rows.READY, int(not obstacles(self._parts, config)))
         scrape.put(rows.UPTIME, self._uptime_ms() / 1000)
+        audit = self._parts.audit
+        scrape.put(rows.AUDIT_LOST, 0 if audit is None else audit.lines_lost)
 
     def _uptime_ms(self) -> int:
         return self._runtime.clock.now_ms() - self._began_ms

@@ -5,6 +5,8 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from quorumlog import simulation
 from quorumlog.api.audit import NAME_MAX, AuditLog, recorded
 from quorumlog.broker.groups.requests import DeleteGroup, DeleteOffsets
@@ -26,6 +28,31 @@ from quorumlog.runtime import ClientIdentity, Runtime
 
 ALICE = ClientIdentity("User:alice", "10.0.0.1")
 WRITE = Action(ALICE.principal, ALICE.host, AclOperation.WRITE, AclResourceType.TOPIC, "orders\n{}")
+
+
+def test_lines_that_cannot_be_written_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    is_full = True
+    lines: list[str] = []
+
+    def write(line: str) -> None:
+        if is_full:
+            raise OSError(28, "No space left on device")
+        lines.append(line)
+
+    async def main(runtime: Runtime) -> None:
+        nonlocal is_full
+        log = AuditLog(write, runtime.clock.wall_ms)
+        for number in (1, 2):
+            with recorded(log, ALICE, DeleteTopic(topic_id=TopicId(bytes([number]) * 16))):
+                pass
+        assert log.lines_lost == 2
+        assert sum("audit.lines_lost" in each.msg for each in caplog.records) == 1
+        is_full = False
+        log.denied(WRITE)
+        assert (len(lines), log.lines_lost) == (1, 2)
+        log.close()
+
+    simulation.run(main)
 
 
 class Lines:

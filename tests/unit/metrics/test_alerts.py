@@ -171,6 +171,14 @@ FIRINGS = (
         quiet=9,
     ),
     Firing(
+        "QuorumlogAuditLinesLost",
+        {'quorumlog_audit_lines_lost_total{job="q", instance="a:9095"}': "0x9 1x20"},
+        10,
+        CLUSTER,
+        "a:9095 loses lines of its audit log",
+        quiet=9,
+    ),
+    Firing(
         "QuorumlogRequestMemoryFull",
         {
             'quorumlog_kafka_requests_held_bytes{job="q", instance="a:9095"}': "0 268000000x9",

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.kit.kafka_client import connected
+from tests.kit.node_settings import with_settings
 from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog import simulation
@@ -139,6 +140,29 @@ def test_every_metric_of_the_table_is_exported_by_a_node(folder: str) -> None:
             assert name in found or metric.labels in (("member",), ("follower",)), name
 
     simulation.run(main)
+
+
+def test_lost_lines_of_the_audit_log_are_counted_and_changes_are_made(
+    folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        config = with_settings(config_of(folder), audit_log_file="/dev/full")
+        await format_directory(runtime, config)
+        async with Node(runtime, config) as node:
+            assert node.addresses.http is not None
+            await use(runtime, node.addresses.grpc)
+            found = await scraped(runtime, node.addresses.http)
+            assert found["quorumlog_audit_lines_lost_total", ()] == 1
+            channel = runtime.network.channel(node.addresses.grpc)
+            request = admin_pb2.CreateTopicRequest(name="other", partitions=1)
+            await channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)
+            await channel.close()
+            found = await scraped(runtime, node.addresses.http)
+            assert found["quorumlog_audit_lines_lost_total", ()] == 2
+            assert found["quorumlog_cluster_partitions", ()] == 3
+
+    simulation.run(main)
+    assert sum("audit.lines_lost" in each.msg for each in caplog.records) == 1
 
 
 def test_two_concurrent_scrapes_get_two_complete_responses(folder: str) -> None:
