@@ -341,7 +341,7 @@ class CallSecurity:
     authenticator: CallAuthenticator | None = None  # None: every client is anonymous
     reads_at_once: bool = False
     """A request is received before its client is authenticated, which costs less: for clients that
-    have a certificate."""
+    have a certificate or need no credentials."""
 
 
 PLAIN_CALLS: Final = CallSecurity()

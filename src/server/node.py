@@ -46,7 +46,7 @@ from ..metadata.shell import (
     MetadataPublisher,
     MetadataStateMachine,
 )
-from ..runtime import PLAIN_CALLS, CallListener, Handler, Network, Runtime, Scope
+from ..runtime import PLAIN_CALLS, CallListener, CallSecurity, Handler, Network, Runtime, Scope
 from ..runtime.internal_network import InternalNetwork
 from ..runtime.node_identity import NodeIdentities
 from ..settings import DEFAULT, ValueOrigin, value_of
@@ -367,6 +367,11 @@ class Node:
         if self._security is not None:
             handlers.update(self._security.auth_handlers())
             calls, plain = self._security.calls(), self._security.plaintext_calls()
+        if calls is PLAIN_CALLS and (self._authorizer.is_enabled or self._audit is not None):
+            from ..api.authentication.calls import AnonymousCalls
+
+            # ACLs and the audit log have the addresses of clients.
+            calls = CallSecurity(authenticator=AnonymousCalls(), reads_at_once=True)
         return await self._life.listen(
             self._runtime.network,
             self._config.grpc_listener,

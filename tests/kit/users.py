@@ -48,10 +48,13 @@ async def add_acl(
     operation: AclOperation,
     kind: AclResourceType,
     name: str = CLUSTER_NAME,
+    *,
+    host: str = "*",
+    permission: AclPermission = AclPermission.ALLOW,
 ) -> None:
-    """Permit an operation to a principal; return when the node has applied it."""
+    """Allow or deny an operation to a principal; return when the node has applied it."""
     pattern = ResourcePattern(kind, name, AclPatternType.LITERAL)
-    acl = Acl(pattern, principal, "*", operation, AclPermission.ALLOW)
+    acl = Acl(pattern, principal, host, operation, permission)
     await _alter(node, CreateAcls(acls=(acl,)))
 
 

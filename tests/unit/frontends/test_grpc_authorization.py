@@ -4,6 +4,7 @@ The requests are built from the descriptors, so the tests include every new meth
 """
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +13,12 @@ import pytest
 from google.protobuf.message import Message
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import WAIT_MS
+from tests.kit.users import add_acl
 
 from quorumlog import services, simulation
 from quorumlog.api.audit import WINDOW_S
 from quorumlog.errors import QuorumlogError, TopicAuthorizationFailed
-from quorumlog.metadata.acls import AclOperation, AclResourceType
+from quorumlog.metadata.acls import AclOperation, AclPermission, AclResourceType
 from quorumlog.metadata.authorization import AuthorizerConfig
 from quorumlog.proto import (
     admin_pb2,
@@ -27,7 +29,7 @@ from quorumlog.proto import (
     staged_commits_pb2,
     transactions_pb2,
 )
-from quorumlog.runtime import Runtime
+from quorumlog.runtime import Runtime, real
 from quorumlog.services import ADMIN_CREATE_TOPIC
 
 from .acl_changes import allow
@@ -368,6 +370,28 @@ def test_rights_on_an_attempt_are_those_on_the_name_of_its_commits(
             assert await errors_of(kafka, f"Transactions/{method}", listed) == errors
 
     run_on_secret(main, folder, AuthorizerConfig())
+
+
+def test_acls_of_an_address_apply_to_clients_of_a_plaintext_listener(
+    folder: str, tmp_path: Path
+) -> None:
+    audit = tmp_path / "audit.log"
+    host, read, topic = "127.0.0.1", AclOperation.READ, AclResourceType.TOPIC
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(
+            runtime, folder, authorizer=AuthorizerConfig(), audit_log_file=str(audit)
+        ) as kafka:
+            node = kafka.node
+            assert await errors_of(kafka, "Log/Fetch") == {"TOPIC_AUTHORIZATION_FAILED"}
+            assert json.loads(audit.read_text())["host"] == host
+            await add_acl(node, "User:ANONYMOUS", read, topic, "secret", host=host)
+            assert await errors_of(kafka, "Log/Fetch") == {"UNKNOWN_TOPIC_OR_PARTITION"}
+            denial = AclPermission.DENY
+            await add_acl(node, "User:*", read, topic, "secret", host=host, permission=denial)
+            assert await errors_of(kafka, "Log/Fetch") == {"TOPIC_AUTHORIZATION_FAILED"}
+
+    real.run(main)
 
 
 def test_list_has_the_topics_that_may_be_described(folder: str) -> None:
