@@ -36,11 +36,18 @@ CONSUMER: Final = "consumer"
 # --- partitions ----------------------------------------------------------------------------------
 
 
-def read_partitions(image: MetadataImage, parts: Iterable[pb.GroupPartition]) -> Partitions:
-    """Return partitions by the ids of their topics. Partitions of deleted topics are left out."""
+def read_partitions(
+    image: MetadataImage,
+    parts: Iterable[pb.GroupPartition],
+    describes: DescribesTopic | None,
+) -> Partitions:
+    """Return partitions by the ids of their topics. Names of deleted topics, and of those that the
+    client may not describe, are left out."""
     found: dict[TopicId, set[int]] = {}
     for part in parts:
         topic = None if part.topic_id else image.topic(part.topic)
+        if topic is not None and describes is not None and not describes(topic.name):
+            continue
         topic_id = TopicId(part.topic_id) if topic is None else topic.id
         if topic_id:
             found.setdefault(topic_id, set()).add(part.partition)
@@ -99,7 +106,7 @@ def read_heartbeat(
         topics=frozenset(request.subscription.topics) if is_told else None,
         pattern=request.subscription.pattern if is_told else None,
         assignor=request.assignor or None,
-        owned=read_partitions(image, request.owned.partitions)
+        owned=read_partitions(image, request.owned.partitions, describes)
         if request.HasField("owned")
         else None,
         describes=describes,

@@ -345,6 +345,34 @@ def test_assignment_leaves_out_topics_that_the_client_may_no_longer_describe(fol
     run_on_secret(main, folder, AuthorizerConfig())
 
 
+def test_claim_by_name_does_not_disclose_a_topic(folder: str) -> None:
+    read, describe = AclOperation.READ, AclOperation.DESCRIBE
+
+    async def main(kafka: KafkaNode) -> None:
+        async def refusal(topic: str) -> str:
+            """Return the error of a join that claims a partition of the topic."""
+            join = groups_pb2.GroupHeartbeatRequest(
+                group="secret",
+                member_id=topic,
+                rebalance_timeout_ms=WAIT_MS,
+                subscription={},
+                owned={"partitions": [{"topic": topic}]},
+            )
+            try:
+                await asked(kafka.channel, services.GROUPS_HEARTBEAT, join)
+            except QuorumlogError as error:
+                return error.name
+            return ""
+
+        group = (read, AclResourceType.GROUP)
+        await allow(kafka.node, [group])
+        assert (await refusal("secret"), await refusal("absent")) == ("", "")
+        await allow(kafka.node, [group, (describe, AclResourceType.TOPIC)])
+        assert await refusal("secret") == "INVALID_REQUEST"
+
+    run_on_secret(main, folder, AuthorizerConfig())
+
+
 @pytest.mark.parametrize("has_right", [True, False])
 def test_rights_on_an_attempt_are_those_on_the_name_of_its_commits(
     folder: str, has_right: bool
