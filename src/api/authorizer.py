@@ -168,6 +168,20 @@ class Authorizer:
         if denial is not None:
             raise denial
 
+    def check_topic_of_id(self, client: ClientIdentity, operation: AclOperation, name: str) -> None:
+        """Raise TopicAuthorizationFailed unless the client may do the operation on a topic that it
+        named by id. The error has the topic's name only if the client may describe the topic."""
+        kind = AclResourceType.TOPIC
+        denial = self.denial(client, operation, kind, name)
+        if denial is None:
+            return
+        if self.allows(client, AclOperation.DESCRIBE, kind, name):
+            raise denial
+        raise TopicAuthorizationFailed(
+            f"{client.principal} from {client.host} is not authorized: {name_of(operation)} the"
+            " topic of this id; ask an administrator for an ACL"
+        )
+
     def check_description(self, client: ClientIdentity, title: str, topics: Iterable[str]) -> None:
         """Raise TopicAuthorizationFailed, which names no topic, unless the client may describe all
         topics in the description of a group or the like."""

@@ -420,10 +420,12 @@ def check_read(
 ) -> None:
     """Raise TopicAuthorizationFailed unless the client may read the topic of an offset, whether or
     not the topic exists. An unknown topic id passes."""
-    topic = None if offset.topic else image.topic_of_id(offset.topic_id)
-    name = offset.topic if topic is None else topic.name
-    if name:
-        authorizer.check(context.client, AclOperation.READ, AclResourceType.TOPIC, name)
+    if offset.topic:
+        authorizer.check(context.client, *_READ_TOPIC, offset.topic)
+        return
+    topic = image.topic_of_id(offset.topic_id)
+    if topic is not None:
+        authorizer.check_topic_of_id(context.client, AclOperation.READ, topic.name)
 
 
 def check_offsets(offsets: Sequence[pb.CommittedOffset]) -> None:

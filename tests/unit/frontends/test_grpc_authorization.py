@@ -345,6 +345,27 @@ def test_assignment_leaves_out_topics_that_the_client_may_no_longer_describe(fol
     run_on_secret(main, folder, AuthorizerConfig())
 
 
+def test_denials_of_an_id_do_not_have_the_name_of_its_topic(folder: str) -> None:
+    """Every request that can name the topic by its id, with rights on a group and a transactional
+    id."""
+    failures: list[str] = []
+    read, write = AclOperation.READ, AclOperation.WRITE
+
+    async def main(kafka: KafkaNode) -> None:
+        publisher = kafka.node.parts.publisher
+        assert publisher is not None
+        by_id = {"topic": "", "topic_id": publisher.image.topics_by_name["secret"]}
+        needs = [(read, AclResourceType.GROUP), (write, AclResourceType.TRANSACTIONAL_ID)]
+        await allow(kafka.node, needs, name="mine")
+        for path in METHODS:
+            answer = await answer_about(kafka.channel, path, "mine", **by_id)
+            if "secret" in f"{answer} {answer!r}":
+                failures.append(f"{path}: {answer}")
+
+    run_on_secret(main, folder, AuthorizerConfig())
+    assert not failures, "\n".join(failures)
+
+
 def test_claim_by_name_does_not_disclose_a_topic(folder: str) -> None:
     read, describe = AclOperation.READ, AclOperation.DESCRIBE
 

@@ -494,12 +494,15 @@ def _place(
     partition, records = part
     request: ProduceRequest = call.body
     try:
+        authorizer, client = broker.api.authorizer, call.client.identity
         name, topic_id = topic.name, topic.topic_id
         if topic_id:
             name = _name(broker, topic)
             if not name:
                 raise UnknownTopicId("topic id: unknown here; look up the topic by name again")
-        broker.api.authorizer.check(call.client.identity, *_WRITE_TOPIC, name)
+            authorizer.check_topic_of_id(client, AclOperation.WRITE, name)
+        else:
+            authorizer.check(client, *_WRITE_TOPIC, name)
         acks = _ACKS.get(request.acks)
         if acks is None:
             raise InvalidRequiredAcks(f"acks: {request.acks} is invalid; give -1, 0 or 1")

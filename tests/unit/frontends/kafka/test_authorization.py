@@ -264,6 +264,29 @@ def test_denials_do_not_disclose_topics(folder: str) -> None:
     assert not failures, "\n".join(failures)
 
 
+def test_denials_of_an_id_do_not_have_the_name_of_its_topic(folder: str) -> None:
+    """Every request that can name the topic by its id, with rights on a group and a transactional
+    id."""
+    failures: list[str] = []
+
+    async def main(asking: SecretRequests) -> None:
+        needs = [(_DESCRIBE, _GROUP), (_READ, _GROUP), (_WRITE, _ID)]
+        await allow(asking.kafka.node, needs, name="absent")
+        for api in APIS:
+            if api.name not in BY_ID:
+                continue
+            client = await asking.kafka.connect()
+            request = request_about(api.key, api.high, "absent", asking.topic_id)
+            client.send_body(api.key, api.high, request)
+            _, answer = await client.answer(api.key, api.high)
+            client.connection.abort()
+            if "secret" in repr(answer):
+                failures.append(f"{api.name}: {answer}")
+
+    run_on_secret(main, folder, NOBODY)
+    assert not failures, "\n".join(failures)
+
+
 def test_deletion_by_id_does_not_confirm_a_guessed_name(folder: str) -> None:
     async def main(asking: SecretRequests) -> None:
         client, answers = await asking.kafka.connect(), []
