@@ -516,7 +516,7 @@ class ClassicGroupMachine:
     def member_bytes(self) -> int:
         """The bytes of all members, of pending member ids, and of the protocol type."""
         roster = self._rebalance.roster
-        own = text_bytes((roster.protocol_type,)) + roster.pending_bytes
+        own = text_bytes((roster.protocol_type,)) + roster.pending.size
         return own + roster.stored_bytes + roster.assigned_bytes
 
     @property

@@ -151,21 +151,48 @@ def stored_member(
 NOTHING_SUBSCRIBED: Final[frozenset[str]] = frozenset()
 
 
-class Roster:
-    """The members in order of arrival, with aggregates that are updated with each change.
+class PendingMemberIds:
+    """Issued member ids that have not joined yet (KIP-394), with their size."""
 
-    `pending`: issued member ids that have not joined yet (KIP-394).
-    """
+    __slots__ = ("_ids", "size")
+
+    def __init__(self) -> None:
+        self._ids: dict[str, None] = {}
+        self.size = 0
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def add(self, member_id: str) -> None:
+        """Add an issued id."""
+        self.discard(member_id)
+        self._ids[member_id] = None
+        self.size += text_bytes((member_id,))
+
+    def discard(self, member_id: str) -> None:
+        """Remove an id, if it is pending."""
+        if member_id in self._ids:
+            del self._ids[member_id]
+            self.size -= text_bytes((member_id,))
+
+
+class Roster:
+    """The members in order of arrival, with aggregates that are updated with each change."""
 
     __slots__ = (
         "_instances", "_supporters", "_topics", "assigned_bytes", "members", "pending",
-        "pending_bytes", "protocol_type", "stored_bytes", "waiting_count",
+        "protocol_type", "stored_bytes", "waiting_count",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
-        self.pending: dict[str, None] = {}
-        self.pending_bytes = 0  # of the pending ids
+        self.pending = PendingMemberIds()
         self.protocol_type = ""  # kept when the last member has left
         self.waiting_count = 0  # members with a waiting join
         self.stored_bytes = 0  # approximate stored size of all members
@@ -237,7 +264,7 @@ class Roster:
                 f"instance id {member.instance_id!r} is taken"
             )
             self._instances[member.instance_id] = member.member_id
-        self.drop_pending(member.member_id)
+        self.pending.discard(member.member_id)
         self.members[member.member_id] = member
         self._count(member, 1)
 
@@ -249,18 +276,6 @@ class Roster:
         if member.instance_id is not None:
             del self._instances[member.instance_id]
         self._count(member, -1)
-
-    def add_pending(self, member_id: str) -> None:
-        """Add an issued member id."""
-        assert member_id not in self.pending, f"{member_id!r} is pending already"
-        self.pending[member_id] = None
-        self.pending_bytes += text_bytes((member_id,))
-
-    def drop_pending(self, member_id: str) -> None:
-        """Remove a member id if it is pending."""
-        if member_id in self.pending:
-            del self.pending[member_id]
-            self.pending_bytes -= text_bytes((member_id,))
 
     def set_protocols(
         self, member: ClassicMember, protocols: tuple[tuple[str, bytes], ...]
@@ -376,8 +391,8 @@ class Roster:
         assigned = sum(len(member.assignment) for member in self)
         assert assigned == self.assigned_bytes, f"{assigned}, {self.assigned_bytes} counted"
         issued = sum(text_bytes((member_id,)) for member_id in self.pending)
-        assert issued == self.pending_bytes, f"{issued} pending, {self.pending_bytes} counted"
+        assert issued == self.pending.size, f"{issued} pending, {self.pending.size} counted"
         waiting = sum(1 for member in self if member.joining is not None)
         assert waiting == self.waiting_count, f"{waiting} wait, {self.waiting_count} counted"
-        assert not self.pending.keys() & self.members.keys(), "pending and a member"
+        assert not self.members.keys() & set(self.pending), "pending and a member"
         assert all(name == m.member_id for name, m in self.members.items()), "filed wrongly"

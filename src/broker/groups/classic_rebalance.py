@@ -69,7 +69,7 @@ class ClassicRebalance:
     ) -> None:
         """Record an issued member id; the next generation waits for it until its session
         expires."""
-        self.roster.add_pending(member_id)
+        self.roster.pending.add(member_id)
         self.sessions.set(member_id, builder.now_ms + session_timeout_ms)
 
     def add(
@@ -168,7 +168,7 @@ class ClassicRebalance:
 
     def remove_pending(self, member_id: str) -> None:
         """Remove an issued member id; call `finish_removals` after the last removal."""
-        self.roster.drop_pending(member_id)
+        self.roster.pending.discard(member_id)
         self.sessions.drop(member_id)
 
     def remove(self, member: ClassicMember, builder: GroupDecisionBuilder) -> None:
@@ -522,7 +522,7 @@ class ClassicRebalance:
             assert self._sync_end_ms is not None, f"{list(self._unsynced)} have no sync deadline"
         # 5. Deadlines and awaited syncs belong to existing members.
         assert self._unsynced.keys() <= members.keys(), "a removed member's sync is awaited"
-        known = members.keys() | self.roster.pending.keys()
+        known = members.keys() | set(self.roster.pending)
         assert self.sessions.names() <= known, "a session without a member"
         if self.state is ClassicGroupState.COMPLETING:
             assert self._sync_end_ms is not None, "no deadline for the leader's sync"
