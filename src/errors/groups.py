@@ -74,7 +74,9 @@ class MemberIdRequired(
 
 
 class GroupFull(GroupError, code=81, name="GROUP_MAX_SIZE_REACHED", status="RESOURCE_EXHAUSTED"):
-    """The group has its maximum number of members (`group.max.size`)."""
+    """The group has its maximum number of members (`group.max.size`), or the names, subscriptions
+    and assignments of its members, of the user's or of all groups of the broker are
+    [too large](security.md#limits)."""
 
 
 class FencedInstance(GroupError, code=82, name="FENCED_INSTANCE_ID", status="FAILED_PRECONDITION"):

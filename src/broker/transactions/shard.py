@@ -222,9 +222,9 @@ class TransactionShard:
     def listings(
         self, is_listed: Callable[[str], bool] = lambda name: True
     ) -> Iterator[ListedTransaction | None]:
-        """Yield each transactional id that `is_listed` accepts, then the attempts of staged commits
-        whose name it accepts, and None for another or a removed one. The state may change between
-        two steps."""
+        """Yield each transactional id that `is_listed` accepts, then the attempts of each name of
+        staged commits that it accepts, and None for another or a removed one. The state may change
+        between two steps."""
         for name in list(self._machines):
             machine = self._machines.get(name) if is_listed(name) else None
             yield None if machine is None else machine.listing()
