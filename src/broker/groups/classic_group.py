@@ -477,8 +477,11 @@ class ClassicGroupMachine:
 
     def describe(self, now_ms: int | None = None) -> GroupDescription:
         """Return the group's description; protocol and subscriptions only while it is stable.
-        Without `now_ms`, the members' `silent_ms` is unknown."""
+        Without `now_ms`, the members' `silent_ms` is unknown. After a downgrade there are no
+        assignments until the leader has sent them: the present ones have the topics that exist of
+        those that members named."""
         rebalance = self._rebalance
+        with_assignment = not rebalance.roster.is_downgraded
         protocol = rebalance.protocol if rebalance.state is ClassicGroupState.STABLE else None
         return GroupDescription(
             group=self.group,
@@ -488,7 +491,9 @@ class ClassicGroupMachine:
             protocol=protocol or "",
             generation=rebalance.generation,
             members=tuple(
-                member.description(protocol, rebalance.silent_ms(member, now_ms))
+                member.description(
+                    protocol, rebalance.silent_ms(member, now_ms), with_assignment=with_assignment
+                )
                 for member in rebalance.roster
             ),
         )
@@ -600,6 +605,7 @@ class ClassicGroupMachine:
     def rebalance(self, now_ms: int) -> GroupDecision:
         """Start a rebalance after a downgrade; no-op if one is in progress."""
         builder = GroupDecisionBuilder(now_ms)
+        self._rebalance.roster.is_downgraded = True
         if self._rebalance.state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE):
             self._rebalance.start_rebalance(builder)
         return builder.build()

@@ -88,7 +88,9 @@ class ClassicMember:
             assignment=self.assignment,
         )
 
-    def description(self, protocol: str | None, silent_ms: int) -> MemberDescription:
+    def description(
+        self, protocol: str | None, silent_ms: int, *, with_assignment: bool
+    ) -> MemberDescription:
         """Return the member's description."""
         return MemberDescription(
             member_id=self.member_id,
@@ -97,7 +99,7 @@ class ClassicMember:
             client_host=self.client_host,
             silent_ms=silent_ms,
             subscription=self.subscription(protocol),
-            assignment=self.assignment,
+            assignment=self.assignment if with_assignment else b"",
         )
 
 
@@ -186,8 +188,8 @@ class Roster:
     """The members in order of arrival, with aggregates that are updated with each change."""
 
     __slots__ = (
-        "_instances", "_supporters", "_topics", "assigned_bytes", "members", "pending",
-        "protocol_type", "stored_bytes", "waiting_count",
+        "_instances", "_supporters", "_topics", "assigned_bytes", "is_downgraded", "members",
+        "pending", "protocol_type", "stored_bytes", "waiting_count",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -197,6 +199,7 @@ class Roster:
         self.waiting_count = 0  # members with a waiting join
         self.stored_bytes = 0  # approximate stored size of all members
         self.assigned_bytes = 0  # of all assignments
+        self.is_downgraded = False  # the assignments are those of a KIP-848 group
         self._instances: dict[str, str] = {}  # member id by instance id
         self._supporters: dict[str, int] = {}  # number of members by protocol
         self._topics: tuple[str | None, frozenset[str] | None] | None = None  # cache of `topics`
@@ -287,6 +290,7 @@ class Roster:
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
         """Set the assignments of all members, by member id."""
+        self.is_downgraded = False
         for member in self:
             member.assignment = assignments.get(member.member_id, b"")
         self.assigned_bytes = sum(len(member.assignment) for member in self)

@@ -113,6 +113,7 @@ class SyncGroup(GroupRequest[Synced]):
     protocol_type: str | None = None  # None: not sent
     protocol: str | None = None
     assignments: Mapping[str, bytes] = field(default_factory=dict)  # by member id
+    describes: DescribesTopic | None = field(default=None, compare=False)  # None: every topic
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)

@@ -36,7 +36,16 @@ from ..records import (
     MemberState,
     Partitions,
 )
-from ..requests import ClassicHeartbeat, Joined, JoinGroup, LeaveGroup, Left, Synced, SyncGroup
+from ..requests import (
+    ClassicHeartbeat,
+    DescribesTopic,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Left,
+    Synced,
+    SyncGroup,
+)
 from .core import JOIN, SYNC, GroupCore
 from .heartbeat import check_bytes, check_size, find_member
 from .state import GroupState
@@ -50,7 +59,7 @@ def join(
     now_ms: int,
 ) -> Joined:
     """Let a member join or rejoin; raise an error before anything has changed. Topics that its
-    client may not describe are left out of its subscription."""
+    client may not describe are left out of its subscription and its claims."""
     subscription = check_join(core, request)
     if not request.member_id and request.instance_id is None and request.takes_member_id_first:
         check_size(core, is_known=False)
@@ -62,7 +71,10 @@ def join(
     has_changed = core.put_member(member)
     core.refresh(image, now_ms, has_changed=has_changed)
     core.assign(now_ms, is_urgent=True)
-    owned = _held_partitions(core.state.current_of(member_id), subscription, image)
+    claimed = subscription.owned
+    if request.describes is not None:
+        claimed = {name: claimed[name] for name in filter(request.describes, claimed)}
+    owned = _held_partitions(core.state.current_of(member_id), claimed, image)
     current = core.reconcile_member(member_id, owned, now_ms, is_forced=has_changed)
     core.timers.drop((JOIN, member_id))
     core.timers.set((SYNC, member_id), now_ms + member.rebalance_timeout_ms)
@@ -76,7 +88,9 @@ def join(
 
 
 def sync(core: GroupCore, request: SyncGroup, image: MetadataImage, now_ms: int) -> Synced:
-    """Return the assignment of a member."""
+    """Return the assignment of a member, without topics that its client may not describe. After an
+    upgrade they are the existing ones of the topics that members named, so a sync does not show
+    that the member has to revoke them either."""
     member, face = _find(core, request.member_id, request.instance_id)
     current = core.state.current_of(member.member_id)
     _check_generation(request.generation, current.epoch)
@@ -91,13 +105,20 @@ def sync(core: GroupCore, request: SyncGroup, image: MetadataImage, now_ms: int)
         )
     core.refresh(image, now_ms, has_changed=False)
     core.start_session(member.member_id, now_ms)
-    if core.state.epoch > current.epoch and (current.state is not MemberState.UNREVOKED_PARTITIONS):
+    is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS and bool(
+        _described(current.pending_revocation, image, request.describes)
+    )
+    if core.state.epoch > current.epoch and not is_revoking:
         raise _rebalance(core, member, now_ms)
     core.timers.drop((SYNC, member.member_id))
     return Synced(
         protocol_type=PROTOCOL_TYPE,
         protocol=protocol,
-        assignment=assignment_bytes(current.assigned, version_of(subscription), image),
+        assignment=assignment_bytes(
+            _described(current.assigned, image, request.describes),
+            version_of(subscription),
+            image,
+        ),
     )
 
 
@@ -303,14 +324,14 @@ def _lacks_only_owned(state: GroupState, member_id: str, assigned: Partitions) -
 
 
 def _held_partitions(
-    current: CurrentAssignment, subscription: ConsumerSubscription, image: MetadataImage
+    current: CurrentAssignment, claimed: Mapping[str, tuple[int, ...]], image: MetadataImage
 ) -> Partitions:
-    """Return the partitions that a member may hold according to its subscription. If it claims any
-    that were not assigned to it, the member may have newer metadata than this broker: then its
-    assigned partitions of unknown topics count as held too."""
-    found = dict(partitions_by_id(subscription.owned, image))
+    """Return the partitions that a member may hold according to its claims. If it claims any that
+    were not assigned to it, the member may have newer metadata than this broker: then its assigned
+    partitions of unknown topics count as held too."""
+    found = dict(partitions_by_id(claimed, image))
     given = (current.assigned, current.pending_revocation)
-    is_known = sum(map(len, found.values())) == sum(map(len, subscription.owned.values())) and all(
+    is_known = sum(map(len, found.values())) == sum(map(len, claimed.values())) and all(
         any(indices <= part.get(topic_id, frozenset()) for part in given)
         for topic_id, indices in found.items()
     )
@@ -329,6 +350,19 @@ def partitions_by_id(owned: Mapping[str, tuple[int, ...]], image: MetadataImage)
         if topic is not None and indices:
             found[topic.id] = frozenset(indices)
     return found
+
+
+def _described(
+    partitions: Partitions, image: MetadataImage, describes: DescribesTopic | None
+) -> Partitions:
+    """Return the partitions of topics that a client may describe, and of deleted topics."""
+    if describes is None:
+        return partitions
+    return {
+        topic_id: indices
+        for topic_id, indices in partitions.items()
+        if (topic := image.topic_of_id(topic_id)) is None or describes(topic.name)
+    }
 
 
 def assignment_bytes(assigned: Partitions, version: int, image: MetadataImage) -> bytes:

@@ -9,8 +9,10 @@ The behaviour is that of Apache Kafka 4.3, with these differences:
 - A static member may rejoin a full group, because it replaces itself.
 - A pattern matches no internal topic. A heartbeat matches the pattern of its own member only, with
   the topics that the member's client may describe, and a change of ACLs makes the match due.
-- The topics of a classic member are those that its client may describe. A heartbeat upgrades a
-  group only if its client may describe the topics of the classic members.
+- The topics of a classic member are those that its client may describe, in its subscription, its
+  claims and its assignment. A heartbeat upgrades a group only if its client may describe the topics
+  of the classic members. After a downgrade, a description has no assignments until the leader has
+  sent them.
 - A commit by a member with an instance id that was taken over fails with FencedInstance. After
   UnknownMember, a classic client would rejoin and fence the other instance in turn.
 - If the last member of KIP-848 is replaced by a classic instance, the group becomes classic first,

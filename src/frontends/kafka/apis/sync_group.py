@@ -27,6 +27,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
         protocol_type=protocol_type,
         protocol=protocol,
         assignments={each.member_id: bytes(each.assignment) for each in body.assignments},
+        describes=broker.api.authorizer.describes_topics(call.client.identity),
     )
     outcome = await ask_and_wait(broker, call, request)
     if isinstance(outcome, QuorumlogError):

@@ -16,7 +16,7 @@ from quorumlog.broker.groups.records import (
     ConsumerGroupForgotten,
     StoredMember,
 )
-from quorumlog.broker.groups.requests import ConsumerBeat, Joined, Leaver, Left
+from quorumlog.broker.groups.requests import ConsumerBeat, Joined, Leaver, Left, SyncGroup
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     FencedInstance,
@@ -378,6 +378,28 @@ def test_client_without_rights_on_the_topics_of_a_classic_group_does_not_upgrade
     assert not classic.is_dead
 
 
+@pytest.mark.parametrize("topics", [{"t": 4}, {}], ids=["topic exists", "topic does not exist"])
+def test_upgrade_does_not_disclose_topics_to_a_classic_member(topics: dict[str, int]) -> None:
+    """Its client may describe no topic, and that of the upgrade every topic."""
+    play, describes = Play(topics), {"u"}.__contains__
+    classic = classic_group(play, owned=(0, 1), k=(2, 3))
+    play.now_ms += METADATA_LAG_MS
+    assert play.upgraded(classic, "a").assignment == {}
+    assert isinstance(play.sync("k", 7, describes=describes), RebalanceInProgress)
+    claims = (("range", subscription("t", owned={"t": (0, 1, 2, 3)})),)
+    assert play.classic_join("k", protocols=claims, describes=describes).generation == 9
+    synced = play.sync("k", 9, describes=describes)
+    assert decode_assignment(synced.assignment).partitions == {}
+
+
+def test_sync_leaves_out_topics_that_the_client_may_no_longer_describe() -> None:
+    play = Play({"t": 1, "u": 1})
+    play.classic_join("k", protocols=(("range", subscription("t", "u")),))
+    assert play.synced("k") == {"t": (0,), "u": (0,)}
+    synced = play.sync("k", play.epoch("k"), describes={"u"}.__contains__)
+    assert decode_assignment(synced.assignment).partitions == {"u": (0,)}
+
+
 def test_classic_member_gets_the_topics_that_its_client_may_describe() -> None:
     play = Play({"t": 1, "u": 1})
     play.join("a", "other")
@@ -464,6 +486,23 @@ def test_group_is_downgraded_when_its_last_consumer_protocol_member_leaves() -> 
     described = classic.describe()
     assert described.state == "PreparingRebalance"
     assert [member.member_id for member in described.members] == ["k"]
+
+
+def test_downgraded_group_is_described_with_the_assignments_of_its_leader_only() -> None:
+    """Those from before the downgrade have the topics of the classic group that exist."""
+    play = Play()
+    play.upgraded(classic_group(play, k=(0, 1)), "a")
+    play.ask("a", -1)
+    classic = play.machine.downgraded
+    assert classic is not None
+    assert [each.assignment for each in classic.describe().members] == [b""]
+    joined = play.took(classic.join(play.ticket(), play.classic_request("k"), play.now_ms))
+    assert [each.assignment for each in classic.describe().members] == [b""]
+    request = SyncGroup(
+        group="g", member_id="k", generation=joined.generation, assignments={"k": b"mine"}
+    )
+    play.took(classic.sync(play.ticket(), request, play.now_ms))
+    assert [each.assignment for each in classic.describe().members] == [b"mine"]
 
 
 def test_group_is_downgraded_when_its_last_consumer_protocol_member_is_removed() -> None:
