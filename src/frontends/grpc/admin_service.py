@@ -89,6 +89,7 @@ class AdminService:
     """Handlers of `quorumlog.v1.Admin`."""
 
     def __init__(self, api: BrokerApi, *, node_id: NodeId) -> None:
+        self._authorizer = api.authorizer
         self._topics = api.topics
         self._configs = api.configs
         self._cluster = api.cluster
@@ -161,10 +162,17 @@ class AdminService:
     async def create_topic(
         self, request: pb.CreateTopicRequest, context: CallContext
     ) -> pb.CreateTopicResponse:
-        """Create a topic; `usable` in the response means that produce and fetch work at once."""
+        """Create a topic; `usable` in the response means that produce and fetch work at once. A
+        client that may not describe the topic gets the configs of its request: those of the topic
+        may have changed before a repeat."""
         command = decode_request(CreateTopic, request)
         submitted = await self._topics.create(command, context_of(context))
-        return (await encode_reply(command, submitted)).create_topic
+        response = (await encode_reply(command, submitted)).create_topic
+        describes = self._authorizer.describes_topics(context.client)
+        if describes is not None and not describes(request.name):
+            del response.topic.configs[:]
+            response.topic.configs.extend(sorted(request.configs, key=lambda config: config.name))
+        return response
 
     async def delete_topic(
         self, request: pb.DeleteTopicRequest, context: CallContext

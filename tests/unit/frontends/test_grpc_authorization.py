@@ -443,6 +443,33 @@ def test_acls_of_an_address_apply_to_clients_of_a_plaintext_listener(
     real.run(main)
 
 
+@pytest.mark.parametrize("has_right", [True, False])
+def test_repeat_of_a_creation_has_its_own_configs_without_the_right_to_describe(
+    folder: str, has_right: bool
+) -> None:
+    create = admin_pb2.CreateTopicRequest(
+        name="mine", topic_id=bytes(range(16)), configs=[{"name": "retention.ms", "value": "1000"}]
+    )
+    alter = admin_pb2.AlterConfigsRequest(
+        topic="mine", changes=[{"name": "retention.ms", "value": "2000"}]
+    )
+
+    async def main(kafka: KafkaNode) -> None:
+        topic = AclResourceType.TOPIC
+        rights = [AclOperation.CREATE, *[AclOperation.DESCRIBE] * has_right]
+        await allow(kafka.node, [(AclOperation.ALTER_CONFIGS, topic)], name="mine")
+        for each in rights:
+            await add_acl(kafka.node, "User:ANONYMOUS", each, topic, "mine")
+        first = await asked(kafka.channel, ADMIN_CREATE_TOPIC, create)
+        await asked(kafka.channel, services.ADMIN_ALTER_CONFIGS, alter)
+        again = await asked(kafka.channel, ADMIN_CREATE_TOPIC, create)
+        assert again.topic.topic_id == first.topic.topic_id
+        assert [each.value for each in first.topic.configs] == ["1000"]
+        assert [each.value for each in again.topic.configs] == ["2000" if has_right else "1000"]
+
+    run_on_secret(main, folder, AuthorizerConfig())
+
+
 def test_list_has_the_topics_that_may_be_described(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         async def names() -> list[str]:
