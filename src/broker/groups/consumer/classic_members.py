@@ -68,12 +68,10 @@ def join(
     member_id = request.member_id or _draw_id(draw, request)
     _check_subscription_size(core, member_id, request, subscription)
     member = _with_join(_admit(core, member_id, request), request, subscription)
+    claimed = _claims(subscription, request.describes)
     has_changed = core.put_member(member)
     core.refresh(image, now_ms, has_changed=has_changed)
     core.assign(now_ms, is_urgent=True)
-    claimed = subscription.owned
-    if request.describes is not None:
-        claimed = {name: claimed[name] for name in filter(request.describes, claimed)}
     owned = _held_partitions(core.state.current_of(member_id), claimed, image)
     current = core.reconcile_member(member_id, owned, now_ms, is_forced=has_changed)
     core.timers.drop((JOIN, member_id))
@@ -321,6 +319,14 @@ def _lacks_only_owned(state: GroupState, member_id: str, assigned: Partitions) -
 
 
 # --- names and ids of topics ----------------------------------------------------------------------
+
+
+def _claims(
+    subscription: ConsumerSubscription, describes: DescribesTopic | None
+) -> Mapping[str, tuple[int, ...]]:
+    """Return the claimed partitions of topics that a client may describe."""
+    owned = subscription.owned
+    return owned if describes is None else {name: owned[name] for name in filter(describes, owned)}
 
 
 def _held_partitions(
