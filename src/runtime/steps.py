@@ -22,8 +22,10 @@ def step_counter(step: int) -> Callable[..., Awaitable[None]]:
         if count >= step:
             count = 0
             may_go_on.clear()
-            await asyncio.sleep(0)
-            may_go_on.set()
+            try:
+                await asyncio.sleep(0)
+            finally:  # the others go on after a cancellation, too
+                may_go_on.set()
 
     return take_turn
 

@@ -371,6 +371,7 @@ class LogService:
             try:
                 check.check_partition(part.topic, part.partition)
                 check.check_topic_id(part.topic_id)
+                self._check_write(context.client, part.topic, request.transactional_id)
                 await self._take_turn(count_batches(part.records))
                 self._check_write(context.client, part.topic, request.transactional_id)
                 parts.append(

@@ -96,6 +96,7 @@ class MirrorService:
             try:
                 check_partition(part.topic, part.partition)
                 check_topic_id(part.topic_id)
+                self._authorizer.check(context.client, *_WRITE_TOPIC, part.topic)
                 await self._take_turn(count_batches(records))
                 self._authorizer.check(context.client, *_WRITE_TOPIC, part.topic)
             except QuorumlogError as error:

@@ -32,6 +32,19 @@ def test_tasks_that_count_together_share_the_steps() -> None:
     asyncio.run(main())
 
 
+def test_cancellation_at_the_end_of_a_step_stops_no_other_task() -> None:
+    async def main() -> None:
+        take_turn = step_counter(1)
+        cancelled, other = (asyncio.ensure_future(take_turn()) for _ in range(2))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        async with asyncio.timeout(10):
+            await other
+        assert cancelled.cancelled()
+
+    asyncio.run(main())
+
+
 def test_items_are_collected_in_steps() -> None:
     async def main() -> None:
         computed = 0
