@@ -23,7 +23,7 @@ BUILD_S: Final = 500
 START_S: Final = 60
 ACCESS, SECRET = "backup-user", "backup-secret"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long  # they build the gateway
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +92,6 @@ def run(*words: str, address: str = "") -> tuple[int, Any]:
     return result.exit_code, json_lines(lines[-1])[0]
 
 
-@pytest.mark.long
 def test_a_backup_in_a_bucket_is_restored(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

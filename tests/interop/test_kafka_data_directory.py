@@ -33,7 +33,7 @@ from .kafka_process import Kafka
 from .kafka_topics import T0, Written, consuming, log_names, read_all, write_everything, write_more
 from .our_reading import content, open_log, opened
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long  # each needs a run of Kafka
 
 INTERVAL_BYTES = 4096
 METADATA_LOG = "__cluster_metadata-0"  # Kafka reads it again at every start
@@ -77,7 +77,6 @@ def life(request: pytest.FixtureRequest, lives: dict[str, Life], tmp_path: Path)
     shutil.rmtree(tmp_path / "data")
 
 
-@pytest.mark.long
 def test_every_record_of_kafka_is_read(life: Life) -> None:
     async def read(directory: DataDirectory) -> dict[str, tuple[int, int, bytes]]:
         found = {}
@@ -232,7 +231,6 @@ def test_producer_states_are_those_of_kafka(lives: dict[str, Life]) -> None:
     assert entry.batches[-1].last_sequence == 349
 
 
-@pytest.mark.long
 def test_a_check_finds_no_problem_in_any_log(life: Life) -> None:
     """The metadata log is excluded: Kafka's records differ from ours, and it has no recovery
     point."""
@@ -263,7 +261,6 @@ def test_every_kind_of_file_is_dumped(life: Life) -> None:
     assert seen >= kinds | {"leader-epoch-checkpoint", "recovery-point-offset-checkpoint"}
 
 
-@pytest.mark.long
 def test_kafka_continues_in_its_folder_after_our_appends(
     lives: dict[str, Life], tmp_path: Path
 ) -> None:
@@ -311,7 +308,6 @@ def test_kafka_continues_in_its_folder_after_our_appends(
         assert [line for line in said if complaint in line] == []
 
 
-@pytest.mark.long
 def test_a_node_serves_a_partition_of_kafka(lives: dict[str, Life], tmp_path: Path) -> None:
     """The steps of docs/kafka_folders.md: a topic with the name, its id in the folder, then the
     files."""

@@ -39,7 +39,7 @@ def test_a_cluster_serves_kafka_clients_through_a_minute_of_faults(
         assert outcome.virtual_ms >= 60_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_transactions_of_kafka_clients_are_atomic_under_faults(
     outcomes: dict[int, Outcome],
 ) -> None:
