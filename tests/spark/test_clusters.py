@@ -62,6 +62,7 @@ def check(found: dict[str, Any], *, executors: int | None) -> None:
     assert found.get("executors") == executors
 
 
+@pytest.mark.long
 def test_spark_connect_reads_and_writes(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     check(run("connect"), executors=None)
     events = "".join(path.read_text() for path in (tmp_path / "events").iterdir())

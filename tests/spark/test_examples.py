@@ -26,6 +26,7 @@ def load(name: str) -> Any:
     return module
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "spark_delays"])
 def test_example_equals_an_independent_computation(
     spark: "SparkSession", broker: Any, tmp_path: Path, name: str

@@ -20,6 +20,7 @@ CLUSTER = "docs/secure_cluster.md"
 PAGES = ("README.md", "docs/quickstart.md", "docs/spark.md", f"docs/{GUIDE}", "docs/security.md")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(PAGE_S + 60)
 def test_the_pages_have_the_documented_results_with_spark(tmp_path: Path) -> None:
     """In a separate process and JVM, as for a reader."""

@@ -56,6 +56,7 @@ def stored(log: quorumlog.Log, topic: str) -> list[list[tuple[Any, ...]]]:
     return found
 
 
+@pytest.mark.long
 def test_a_mirror_copies_resumes_and_compares(
     log: quorumlog.Log, topic: MakeTopic, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

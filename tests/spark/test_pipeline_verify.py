@@ -109,6 +109,7 @@ def test_checksums_equal_those_of_an_independent_computation(
     assert summary_lines(report)[-1].startswith("verify: equal to ")
 
 
+@pytest.mark.long
 def test_the_first_difference_of_each_partition_is_found(
     log: quorumlog.Log, topic: MakeTopic, run: Run
 ) -> None:
@@ -133,6 +134,7 @@ def test_the_first_difference_of_each_partition_is_found(
     assert run(one, other, columns=["timestamp", "key"]).differences[0].partition == 2
 
 
+@pytest.mark.long
 def test_records_in_another_order_are_equal_unless_the_order_counts(
     log: quorumlog.Log, topic: MakeTopic, run: Run
 ) -> None:
@@ -195,6 +197,7 @@ def ranges(bootstrap: str, topic: str, end: int) -> TopicRanges:
     return TopicRanges(bootstrap=bootstrap, ranges={place: Range(place=place, start=0, end=end)})
 
 
+@pytest.mark.long
 def test_the_latest_records_of_keys_are_compared(
     log: quorumlog.Log, topic: MakeTopic, run: Run, spark: "SparkSession"
 ) -> None:

@@ -70,6 +70,7 @@ def run_killed(pipeline: str, step: str, **arguments: Any) -> None:
         process.kill()
 
 
+@pytest.mark.long
 def test_the_lake_has_each_record_once_over_several_runs(
     spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_selected_columns_and_partitions(
         )
 
 
+@pytest.mark.long
 def test_an_iceberg_table_has_spark_s_types_and_partitions(
     spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -182,6 +184,7 @@ def test_an_iceberg_table_has_spark_s_types_and_partitions(
 LONG = pytest.mark.long
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("format", "steps"),
     [
@@ -275,6 +278,7 @@ def by_key(log: quorumlog.Log, topic: str) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.long
 def test_files_are_written_once_and_in_order_within_a_key(
     spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
 ) -> None:

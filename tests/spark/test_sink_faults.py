@@ -275,6 +275,7 @@ def test_an_abort_after_a_commit_without_an_answer_has_no_effect(rig: Rig) -> No
     rig.check(rows_of(rig.source, (0, 1)))
 
 
+@pytest.mark.long
 def test_the_later_of_two_drivers_on_one_checkpoint_wins(
     rig: Rig, start: Callable[..., Program]
 ) -> None:
@@ -448,6 +449,7 @@ def test_a_query_waits_for_a_broker_that_is_killed(
 # --- killed processes ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_task_that_outlives_its_killed_driver_adds_no_row(
     rig: Rig, start: Callable[..., Program]
 ) -> None:
