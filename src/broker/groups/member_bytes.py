@@ -87,7 +87,7 @@ class MemberBytesLimits:
         self._swept_ms: dict[str, int] = {}  # by client, the last sweep
         self._left: dict[str, int] = {}  # by client, the groups left by the last sweep
 
-    def check(self, client: str, group: str, growth: int, now_ms: int) -> None:
+    def check(self, client: str, group: str, now_ms: int, growth: int) -> None:
         """Raise GroupFull if a client must not add so many bytes to a group."""
         total = self._total()
         if total + growth > BYTES_MAX:

@@ -24,7 +24,7 @@ from ...runtime.steps import step_counter
 from .config import KafkaConfig
 from .deadlines import RequestDeadlines
 
-PARTS_A_STEP: Final = 50
+PLACED_A_STEP: Final = 50
 """Partitions of Produce requests that are queued in their logs between two turns of other tasks."""
 
 
@@ -47,7 +47,7 @@ class BrokerContext:
     )  # debts of clients; see `quota_charge`
     deadlines: RequestDeadlines = field(default_factory=RequestDeadlines)  # of waiting requests
     take_produce_turn: Callable[..., Awaitable[None]] = field(
-        default_factory=partial(step_counter, PARTS_A_STEP)
+        default_factory=partial(step_counter, PLACED_A_STEP)
     )
 
     @property

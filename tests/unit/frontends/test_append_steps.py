@@ -10,7 +10,7 @@ from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import WAIT_MS
 from tests.kit.waits import run_patiently
 
-from quorumlog.frontends.kafka.broker_context import PARTS_A_STEP
+from quorumlog.frontends.kafka.broker_context import PLACED_A_STEP
 from quorumlog.proto import mirror_pb2
 from quorumlog.records.batch import BATCHES_A_STEP, without_records
 from quorumlog.runtime import Runtime
@@ -102,7 +102,7 @@ def test_partitions_of_a_mirror_share_the_steps(tmp_path: Path) -> None:
 
 def test_partitions_of_a_kafka_request_are_queued_in_steps_and_order(tmp_path: Path) -> None:
     """The second request of the connection follows the first one in every log."""
-    partitions = 4 * PARTS_A_STEP
+    partitions = 4 * PLACED_A_STEP
 
     async def main(kafka: KafkaNode) -> None:
         await create(kafka, "t", partitions=partitions)
@@ -110,7 +110,7 @@ def test_partitions_of_a_kafka_request_are_queued_in_steps_and_order(tmp_path: P
         results = await produced(kafka.client, *every)  # opens the logs
         assert {each.error_code for each in results} == {0}
         most = await most_in_a_turn(kafka, partitions, send_again(kafka, every))
-        assert most <= 2 * PARTS_A_STEP
+        assert most <= 2 * PLACED_A_STEP
         ends = await listed(kafka.client, *((index, -1) for index in range(partitions)))
         assert [each.offset for each in ends] == [2] * (partitions - 1) + [3]
 
@@ -130,7 +130,7 @@ async def send_again(kafka: KafkaNode, every: list[tuple[int, bytes]]) -> None:
 
 
 def test_disconnect_between_two_steps_stores_every_batch_once(tmp_path: Path) -> None:
-    partitions = 4 * PARTS_A_STEP
+    partitions = 4 * PLACED_A_STEP
 
     async def main(kafka: KafkaNode) -> None:
         await create(kafka, "t", partitions=partitions)

@@ -77,9 +77,6 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
     def _count_growth(self, client: str, group: str, growth: int) -> None:
         self._member_limits.add(client, self.partition, group, growth)
 
-    def _check_growth(self, client: str, group: str, growth: int) -> None:
-        self._member_limits.check(client, group, growth, self._deps.clock.now_ms())
-
     _encode = staticmethod(encode)
 
     def _decode(self, record: Record) -> GroupRecord | None:
@@ -91,7 +88,10 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
     def _check_request(self, request: Any) -> None:
         check_texts(request)
         if isinstance(request, GROWING):
-            request.check_growth = partial(self._check_growth, request.client, request.group)
+            now_ms = self._deps.clock.now_ms()
+            request.check_growth = partial(
+                self._member_limits.check, request.client, request.group, now_ms
+            )
 
     def _is_read_only(self, request: Any) -> bool:
         return isinstance(request, READ_ONLY)

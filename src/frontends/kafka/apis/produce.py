@@ -43,7 +43,7 @@ from ..api import (
     KafkaApi,
     PreparedResponse,
 )
-from ..broker_context import PARTS_A_STEP
+from ..broker_context import PLACED_A_STEP
 from ..codecs.leaders import NodeEndpoint
 from ..codecs.produce import (
     FLEXIBLE,
@@ -381,8 +381,8 @@ def opening(broker: BrokerContext, call: Call) -> Coroutine[Any, Any, None] | No
             if wait is not None:
                 waits.append(wait)
     left = sum(len(topic.parts) for topic in request.topics) - len(request.outcomes)
-    if left > PARTS_A_STEP:
-        return _open_and_place(broker, call, waits, left - PARTS_A_STEP)
+    if left > PLACED_A_STEP:
+        return _open_and_place(broker, call, waits, left - PLACED_A_STEP)
     return _all(waits) if waits else None
 
 

@@ -106,7 +106,7 @@ def test_removed_groups_are_forgotten() -> None:
         lambda: 0, lambda partition, group: present.get((partition, group), 0)
     )
     for number in range(5 * GROUPS_KEPT):
-        limits.check("alice", f"g{number}", 1, number * SWEEP_MS)
+        limits.check("alice", f"g{number}", number * SWEEP_MS, 1)
         limits.add("alice", 0, f"g{number}", 1)
         assert limits.remembered("alice") <= GROUPS_KEPT
     assert limits.remembered("alice") >= len(present)
