@@ -10,7 +10,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ..errors import CorruptionError
+from ..errors import CorruptionError, MessageTooLarge, UnsupportedCompression
 from ..ids import ProducerIdentity
 from .batch import BatchHeader
 from .codec import decode_batch, encode_batch
@@ -90,12 +90,18 @@ def parse_marker(batch: Buffer, position: int, header: BatchHeader) -> Marker | 
     """Return the marker in the control batch at `position`; None for another control record, or an
     empty batch left by compaction.
 
-    Raises CorruptionError if the batch is torn, its CRC is wrong or the record is too short.
+    Raises CorruptionError if the batch is torn, its CRC is wrong, its codec is unknown, it inflates
+    to more than INFLATE_MAX or the record is too short.
     """
     if header.record_count == 0:
         return None
     view = memoryview(batch)[position : position + header.size]
-    record = decode_batch(view, inflate_limit=INFLATE_MAX)[0]
+    try:
+        record = decode_batch(view, inflate_limit=INFLATE_MAX)[0]
+    except (MessageTooLarge, UnsupportedCompression) as error:
+        raise CorruptionError(
+            f"the control batch cannot be read: {error.message}", position=position
+        ) from None
     key, value = record.key or b"", record.value or b""
     if len(key) < KEY.size:
         raise CorruptionError(

@@ -1,9 +1,11 @@
 """The control record of a transaction marker: its bytes, and records that are no marker."""
 
 import pytest
+from crc32c import crc32c
 
 from quorumlog.errors import CorruptionError
 from quorumlog.records import (
+    Codec,
     Marker,
     MarkerType,
     Record,
@@ -14,6 +16,7 @@ from quorumlog.records import (
     parse_header,
     parse_marker,
 )
+from quorumlog.records.control import INFLATE_MAX
 
 
 def marker_batch(kind: MarkerType = MarkerType.COMMIT) -> bytes:
@@ -82,6 +85,21 @@ def test_a_marker_with_a_wrong_crc_is_corruption() -> None:
     batch[-1] ^= 1
     with pytest.raises(CorruptionError, match="CRC"):
         parse_marker(batch, 0, parse_header(batch))
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_a_marker_with_an_unknown_codec_is_corruption(codec: int) -> None:
+    batch = bytearray(marker_batch())
+    batch[22] |= codec
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    with pytest.raises(CorruptionError, match=f"codec {codec} is unknown"):
+        parse_marker(batch, 0, parse_header(batch))
+
+
+def test_a_marker_that_inflates_to_too_much_is_corruption() -> None:
+    large = encode_batch([Record(0, 0, b"\0\0\0\1", bytes(INFLATE_MAX))], codec=Codec.LZ4)
+    with pytest.raises(CorruptionError, match="cannot be read"):
+        parse_marker(large, 0, parse_header(large))
 
 
 def test_readers_skip_markers() -> None:
