@@ -128,7 +128,7 @@ def test_the_tests_of_a_wheel_are_in_the_source_distribution() -> None:
 def test_ci_runs_the_checks_of_the_first_page() -> None:
     script = (ROOT / ".ci/run").read_text()
     targets = set(re.findall(r"make --no-print-directory ([a-z-]+)", script))
-    promised = {"setup", "lint", "types", "proto-check", "demo", "test", "test-plain"}
+    promised = {"setup", "lint", "types", "proto-check", "demo", "test", "test-plain", "sanitize"}
     # made before `make test`, which needs it
     assert promised | {"browser", "prometheus", "spark-oldest"} == targets
     assert targets <= make_targets()
