@@ -2,7 +2,7 @@
 
 The simulated kernel has a send buffer and a receive buffer, each of the run's window size. That
 many bytes are in flight until the receiving protocol consumes them; the rest waits in the sender's
-queue.
+queue. As in TCP, the receiver reports consumed bytes by halves of the buffers, not one by one.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class BytesFrame:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedFrame:
-    """The receiving protocol consumed this many bytes."""
+    """The receiving protocol consumed this many bytes since the last such frame."""
 
     size: int
 
@@ -87,7 +87,8 @@ class SimConnection:
         self._queue: deque[memoryview | _Range] = deque()
         self._unsent = 0
         self._kernel_bytes = 2 * end.link.fabric.faults.options.window_bytes  # both buffers
-        self._under_way = 0  # bytes sent and not yet consumed by the receiving protocol
+        self._under_way = 0  # bytes sent and not yet reported as consumed by the other side
+        self._consumed = 0  # bytes that the protocol consumed and the other side does not know of
         self._arrived: deque[memoryview] = deque()  # not yet read by the protocol
         self._peer_ended = False
         self._paused = False
@@ -195,8 +196,7 @@ class SimConnection:
             return
         before = self._unsent
         while self._queue and self._under_way < self._kernel_bytes:
-            size = 1 + self._entropy.below(self._kernel_bytes - self._under_way)
-            data = self._take(size)
+            data = self._take(1 + self._entropy.below(self._kernel_bytes - self._under_way))
             self._unsent -= len(data)
             self._under_way += len(data)
             self._end.send(BytesFrame(data))
@@ -208,15 +208,23 @@ class SimConnection:
             self._finish(None)
 
     def _take(self, size: int) -> bytes:
-        """Return up to `size` bytes of the queue's first item."""
-        front = self._queue[0]
-        if isinstance(front, memoryview):
-            data, rest = bytes(front[:size]), front[size:]
-            if rest.nbytes:
-                self._queue[0] = rest
+        """Return up to `size` bytes of the queue's first buffers, or of its first range."""
+        taken: list[memoryview] = []
+        while size and self._queue:
+            front = self._queue[0]
+            if not isinstance(front, memoryview):
+                break
+            taken.append(front[:size])
+            if size < front.nbytes:
+                self._queue[0] = front[size:]
             else:
                 self._queue.popleft()
-            return data
+            size -= taken[-1].nbytes
+        if taken:
+            return b"".join(taken)
+        return self._take_range(self._queue[0], size)
+
+    def _take_range(self, front: _Range, size: int) -> bytes:
         data = front.file.read(front.position, min(size, front.size))
         assert data, f"{front.file.path} ends before position {front.position}"
         front.position += len(data)
@@ -255,7 +263,10 @@ class SimConnection:
                 self._arrived[0] = front[count:]
             else:
                 self._arrived.popleft()
-            self._end.send(ConsumedFrame(count))
+            self._consumed += count
+            if self._consumed * 2 >= self._kernel_bytes:
+                self._end.send(ConsumedFrame(self._consumed))
+                self._consumed = 0
             self._protocol.received(count)
         if self._peer_ended and not self._arrived and not self._paused:
             self.close()  # the peer has closed: queued bytes are lost, but the end is clean
