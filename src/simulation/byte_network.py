@@ -88,7 +88,7 @@ class SimConnection:
         self._unsent = 0
         self._kernel_bytes = 2 * end.link.fabric.faults.options.window_bytes  # both buffers
         self._under_way = 0  # bytes sent and not yet reported as consumed by the other side
-        self._consumed = 0  # bytes that the protocol consumed and the other side does not know of
+        self._consumed = 0  # bytes consumed here and not yet reported to the other side
         self._arrived: deque[memoryview] = deque()  # not yet read by the protocol
         self._peer_ended = False
         self._paused = False

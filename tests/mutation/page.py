@@ -39,9 +39,9 @@ class Explanation:
     why: str
 
 
-def explanations() -> list[Explanation]:
-    """Return the entries of explained.toml in order."""
-    tables = tomllib.loads(EXPLAINED.read_text()).get("explained", [])
+def explanations(path: Path = EXPLAINED) -> list[Explanation]:
+    """Return the entries of explained.toml, or of another such file, in order."""
+    tables = tomllib.loads(path.read_text()).get("explained", [])
     return [
         Explanation(place=each["place"], changes=tuple(each["changes"]), why=each["why"])
         for each in tables

@@ -11,55 +11,42 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from .mutants import MODULES, ROOT, SOURCE, Mutant
+from .mutants import ROOT, SOURCE, Mutant, file_of
 
 CACHE: Final = ROOT / "build" / "mypy-mutation"
 
 
 def refused_by_types(mutants: Iterable[Mutant]) -> set[tuple[str, str]]:
     """Return the (place, change) of the mutants in which mypy finds an error."""
+    by_module: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        by_module.setdefault(mutant.module, []).append(mutant)
+    refused = set()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        core = _copy(folder)
-        problem = _problem(folder)
-        assert not problem, f"mypy rejects the core without a mutant: {problem}"
-        refused = set()
-        for mutant in mutants:
-            file = core / f"{mutant.module.rpartition('.')[2]}.py"
+        package = folder / ".pkg" / "quorumlog"
+        config = (ROOT / "pyproject.toml").read_text().replace(', "redundant-expr"', "")
+        (folder / "pyproject.toml").write_text(config)
+        shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        for module, found in by_module.items():
+            problem = _problem(folder, module)
+            assert not problem, f"mypy rejects {module} without a mutant: {problem}"
+            file = package / file_of(module).relative_to(SOURCE)
             before = file.read_text()
-            file.write_text(mutant.whole())
-            if _problem(folder):
-                refused.add((mutant.place, mutant.change))
+            for mutant in found:
+                file.write_text(mutant.whole())
+                if _problem(folder, module):
+                    refused.add((mutant.place, mutant.change))
             file.write_text(before)
-        problem = _problem(folder)
-        assert not problem, f"the tree changed during the run, repeat it: {problem}"
     return refused
 
 
-def _copy(folder: Path) -> Path:
-    """Create the package in the folder, with its core copied and the rest linked; return the
-    core."""
-    shutil.copy(ROOT / "pyproject.toml", folder)
-    package = folder / ".pkg" / "quorumlog"
-    core = package / "raftlog"
-    core.mkdir(parents=True)
-    for child in (ROOT / "src").iterdir():
-        if child.name not in ("raftlog", "__pycache__"):
-            (package / child.name).symlink_to(child)
-    for child in (SOURCE / "raftlog").iterdir():
-        if f"raftlog.{child.stem}" in MODULES:
-            shutil.copy(child, core)
-        elif child.name != "__pycache__":
-            (core / child.name).symlink_to(child)
-    return core
-
-
-def _problem(folder: Path) -> str:
+def _problem(folder: Path, module: str) -> str:
     checked = subprocess.run(
         [
             *(sys.executable, "-m", "mypy", "--cache-dir", str(CACHE)),
-            *("--no-warn-unreachable", "--disable-error-code", "redundant-expr"),
-            *(word for module in MODULES for word in ("-m", f"quorumlog.{module}")),
+            "--no-warn-unreachable",
+            *("-m", f"quorumlog.{module}"),
         ],
         cwd=folder,
         capture_output=True,
