@@ -8,7 +8,7 @@ this epoch, even if its own log is longer.
 from dataclasses import dataclass
 
 from ..ids import Epoch, Offset
-from .log_view import Entry, LogEnd
+from .log_view import LOG_START, Entry, LogEnd
 from .messages import (
     AppendRejected,
     AppendRequest,
@@ -33,6 +33,8 @@ class Follower:
     contact_ms: int  # time of the leader's last message
     # This node's log matches the leader's below this offset. Every matching request advances it.
     verified_end: Offset | None = None
+    # The leader's highest high watermark so far: a heartbeat may overtake the entries it commits.
+    leader_high_watermark: Offset = LOG_START.offset
     owes_response: bool = False  # entries were accepted that no response covers yet
 
     def record_contact(self, state: RaftState, now_ms: int) -> None:
@@ -71,9 +73,10 @@ class Follower:
             state.append(entry)
 
     def _commit(self, state: RaftState, high_watermark: Offset) -> None:
-        """Advance the high watermark to the leader's, limited to the verified end."""
+        """Advance the high watermark to the leader's highest, limited to the verified end."""
+        self.leader_high_watermark = max(self.leader_high_watermark, high_watermark)
         if self.verified_end is not None and not state.is_installing:
-            state.commit_to(min(high_watermark, self.verified_end))
+            state.commit_to(min(self.leader_high_watermark, self.verified_end))
 
     def acknowledge(self, state: RaftState) -> None:
         """Send the durable end offset if the epoch is durable. Also called after each completed

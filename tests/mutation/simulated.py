@@ -253,10 +253,9 @@ def _is_of_python(played: dict[str, Any]) -> bool:
     return any(name in PYTHON_ERRORS for name in names)
 
 
-def run(core: Core, *, size: int, times: int, commit: str) -> list[Result]:
+def run(core: Core, mutants: Sequence[Mutant], times: int) -> list[Result]:
     """Play the seeds, then the mutants, two at a time; then check the types of survivors."""
     seeds = reached(core, times)
-    mutants = sample(core, size, commit)
     _shared[:] = [(mutant, seeds) for mutant in mutants]
     results: list[Result] = []
     began_s = time.monotonic()
@@ -276,6 +275,23 @@ def run(core: Core, *, size: int, times: int, commit: str) -> list[Result]:
         replace(each, ending=Ending.REFUSED) if (each.place, each.change) in refused else each
         for each in results
     ]
+
+
+def again(core: Core, known: Sequence[Result], times: int) -> list[Result]:
+    """Repeat the run of the mutants that no checker found; the others remain as they are."""
+    open_ones = {
+        (each.place, each.change)
+        for each in known
+        if each.ending in (*SURVIVED, Ending.NOT_REACHED)
+    }
+    mutants = [
+        mutant
+        for module in core.modules
+        for mutant in mutants_of(module, orders=True)
+        if (mutant.place, mutant.change) in open_ones
+    ]
+    judged = {(each.place, each.change): each for each in run(core, mutants, times)}
+    return [judged.get((each.place, each.change), each) for each in known]
 
 
 # --- results -------------------------------------------------------------------------------------
@@ -353,6 +369,9 @@ def main() -> int:
     parser.add_argument("cores", nargs="*", help="all when none is named")
     parser.add_argument("--sample", type=int, default=SAMPLE, help="mutants of a core")
     parser.add_argument("--times", type=int, default=1, help="so many times CI's seeds")
+    parser.add_argument(
+        "--again", action="store_true", help="of the stored results, only what no checker found"
+    )
     parser.add_argument("--page", action="store_true", help="write docs/track-record.md alone")
     options = parser.parse_args()
     os.chdir(ROOT)
@@ -363,10 +382,16 @@ def main() -> int:
         commit = asked.stdout.strip()
         FOLDER.mkdir(parents=True, exist_ok=True)
         for core in map(core_of, options.cores) if options.cores else CORES:
-            results = run(core, size=options.sample, times=options.times, commit=commit)
-            stored_as = {"commit": commit, "times": options.times}
+            path = FOLDER / f"{core.name}.json"
+            if options.again:
+                stored_as = json.loads(path.read_text())
+                known = [Result(**each) for each in stored_as["results"]]
+                results = again(core, known, stored_as["times"])
+            else:
+                stored_as = {"commit": commit, "times": options.times}
+                results = run(core, sample(core, options.sample, commit), options.times)
             stored_as["results"] = [asdict(each) for each in results]
-            (FOLDER / f"{core.name}.json").write_text(json.dumps(stored_as, indent=1))
+            path.write_text(json.dumps(stored_as, indent=1))
             print(row(core.name, without_equivalents(results)), flush=True)
     else:
         write_page()

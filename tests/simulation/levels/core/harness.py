@@ -60,7 +60,11 @@ class Harness:
         self.now_us = 0
         self.recorder = EventRecorder()
         self.history = CoreHistory()
-        self.oracle = Oracle(members, members[0].disk.formatted)
+        self.oracle = Oracle(
+            members,
+            members[0].disk.formatted,
+            release_us=options.write_us[1] + options.turn_us,
+        )
         self.checks = Checks(invariant(self.oracle) for invariant in INVARIANTS)
         self.random = make_random("harness", entropy.stream("harness").below(1 << 62))
         self.payloads = Payloads(is_real=options.through_protobuf)

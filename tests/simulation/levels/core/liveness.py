@@ -1,6 +1,8 @@
 """Invariant 25, liveness: after the faults a connected majority elects, commits, completes
 changes and converges within a bound; then the other members return."""
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -21,6 +23,12 @@ BACKLOG_SLOWNESS: Final = 100
 """Factor by which clients propose less often after a third of the rounds: some drawn links carry
 less than is proposed, and followers that lag only because of that are not stuck."""
 STABLE_ROUNDS: Final = 5
+DRAIN_ROUNDS: Final = 600
+"""Bound in longest election time-outs for a backlog; slow links need many."""
+PROMPT_PROPOSALS: Final = 3
+PROMPT_TRIPS: Final = 8
+"""Round trips, each with its writes, that an operation may take without faults and load."""
+QUIET_HEARTBEATS: Final = 10
 
 
 class Liveness:
@@ -58,6 +66,9 @@ class Liveness:
         if quiet:
             self._must_be_stable(epoch)
         self._must(harness.members, "all members")
+        self._operators.is_over = True
+        self._must_drain()
+        self._must_be_prompt()
 
     def _choose(self) -> list[CoreMember]:
         """Return a drawn subset of the members with a majority of every voter set in force."""
@@ -154,6 +165,86 @@ class Liveness:
                 "StableLeadership", f"epoch {epoch} had a leader, a returning node made it {newest}"
             )
 
+    # --- what takes a few round trips, not heartbeats ---------------------------------------------
+
+    def _must_drain(self) -> None:
+        """Wait until every member has applied everything that was proposed."""
+        harness = self._harness
+        for _ in range(DRAIN_ROUNDS):
+            harness.run(until_us=harness.now_us + self._round_us)
+            leader = self._leader(harness.members)
+            if leader is None or self._missing(harness.members):
+                continue
+            if all_have(harness.members, leader.state.log.end_offset):
+                return
+        states = ", ".join(self._state(member) for member in harness.members)
+        raise Violation("Liveness", f"{DRAIN_ROUNDS} election time-outs without load: {states}")
+
+    def _must_be_prompt(self) -> None:
+        """Without faults and load, check that a proposal, a read and a transfer take a few round
+        trips each, and that idle members send heartbeats alone."""
+        harness = self._harness
+        leader = self._leader(harness.members)
+        assert leader is not None, "no leader"
+        history, members = harness.history, harness.members
+        for _ in range(PROMPT_PROPOSALS):
+            harness.propose(leader, 1, 1)
+            end = leader.state.log.end_offset
+            self._within(
+                partial(all_have, members, end), f"a proposal of {leader.name} is not applied"
+            )
+        answered = history.reads_answered
+        harness.read(leader)
+        self._within(
+            lambda: history.reads_answered > answered, f"a read of {leader.name} is not answered"
+        )
+        self._must_be_quiet(leader)
+        self._must_transfer(leader)
+
+    def _must_transfer(self, leader: CoreMember) -> None:
+        harness, raft = self._harness, leader.raft
+        assert raft is not None, "a leader without a process"
+        voters = [m for m in harness.members if m.me in leader.state.voters.latest]
+        others = [member for member in voters if member is not leader]
+        if not others:
+            return
+        to = others[int(self._random.random() * len(others))]
+        raft.transfer_leadership(to.me.node_id, leader.now_ms(harness.now_us))
+        harness.settle(leader, EventKind.TRANSFER << 16)
+        self._within(
+            lambda: to.state.is_leader and all(m.state.leader == to.me for m in voters),
+            f"{to.name} does not lead after a transfer",
+        )
+
+    def _within(self, holds: Callable[[], bool], description: str) -> None:
+        """Check that a condition holds after the longest time of a few round trips."""
+        harness, options = self._harness, self._harness.options
+        trip_us = options.latency_us[1] + options.turn_us + options.timer_late_us
+        trip_us += 3 * options.write_us[1] + options.read_us[1] + options.apply_us[1]
+        harness.run(until_us=harness.now_us + PROMPT_TRIPS * trip_us)
+        if not holds():
+            states = ", ".join(self._state(member) for member in harness.members)
+            raise Violation("Prompt", f"{description} within {PROMPT_TRIPS * trip_us} us; {states}")
+
+    def _must_be_quiet(self, leader: CoreMember) -> None:
+        """Check that idle members send a heartbeat and its response for each interval alone."""
+        harness = self._harness
+        assert leader.raft is not None, "a leader without a process"
+        now_ms = leader.now_ms(harness.now_us)
+        status = describe_quorum(leader.state, leader.raft.role, now_ms)
+        peers = len(status.voters) + len(status.observers) - 1  # lost disks for a while too
+        needed = 2 * peers * (QUIET_HEARTBEATS + 2)
+        sent = harness.network.sent
+        harness.run(
+            until_us=harness.now_us + QUIET_HEARTBEATS * 1000 * harness.options.heartbeat_ms
+        )
+        if harness.network.sent - sent > needed:
+            raise Violation(
+                "Quiet",
+                f"{harness.network.sent - sent} messages in {QUIET_HEARTBEATS} heartbeats to"
+                f" {peers} idle members, at most {needed} are needed",
+            )
+
     def _state(self, member: CoreMember) -> str:
         raft = member.raft
         if raft is None:
@@ -165,3 +256,8 @@ class Liveness:
             f" [{state.log.start.offset}, {state.log.end_offset}) committed {state.high_watermark}"
             f" applied {member.state_end}"
         )
+
+
+def all_have(members: list[CoreMember], end: int) -> bool:
+    """Return True if all members have applied everything below the offset."""
+    return all(member.state_end >= end for member in members)

@@ -84,7 +84,7 @@ class Network:
         self.clogged_until_us = [[0] * count for _ in range(count)]
         self._last_us = [[0] * count for _ in range(count)]  # arrival of the last message
         self._by_address = {member.address: member for member in harness.members}
-        self._sent = 0
+        self.sent = 0
         self.lost = 0
 
     def send(self, sender: CoreMember, message: Message) -> None:
@@ -94,7 +94,7 @@ class Network:
             return  # no member has that address
         options, random = self._options, self._random
         source, target = sender.index, receiver.index
-        self._sent += 1
+        self.sent += 1
         if self._tracer is not None:
             self._trace(sender, receiver, message)
         if self._translate is not None:
@@ -156,7 +156,7 @@ class Network:
         return members[index] if 0 <= index < len(members) else None
 
     def _arrive(self, receiver: CoreMember, due_us: int, message: Message) -> None:
-        self._harness.deliver_at(due_us, receiver, message, self._sent)
+        self._harness.deliver_at(due_us, receiver, message, self.sent)
 
     def _damaged(self, chunk: SnapshotChunk) -> SnapshotChunk:
         content = bytearray(chunk.content)
@@ -182,7 +182,7 @@ class Network:
         self._tracer(
             Sent(
                 at_us=self._harness.now_us,
-                number=self._sent,
+                number=self.sent,
                 sender=sender.number,
                 receiver=receiver.number,
                 message=type(message).__name__,

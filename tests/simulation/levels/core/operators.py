@@ -28,6 +28,7 @@ class Operators:
         self._random = random
         self.changes = self.transfers = 0
         self.slowness = LIVENESS_SLOWNESS  # of proposals once the faults have ended
+        self.is_over = False  # no operation follows
 
     def begin(self) -> None:
         """Start the load. Clients continue after the faults."""
@@ -43,6 +44,8 @@ class Operators:
             self._harness.later(self._harness.now_us, partial(self._happen, action, per_s))
 
     def _happen(self, action: Callable[[], None], per_s: float) -> None:
+        if self.is_over:
+            return
         action()
         calm = self.slowness if action == self.propose else LIVENESS_SLOWNESS
         slower = calm if self._faults.is_over else 1

@@ -178,6 +178,15 @@ def test_nothing_commits_while_a_snapshot_is_installed() -> None:
     assert quorum.members[3].state == ["v0", "v1", "v2"]
 
 
+def test_entries_that_arrive_after_a_heartbeat_are_committed_up_to_its_high_watermark() -> None:
+    """The leader read the entries from its disk, with the high watermark of before."""
+    quorum = following(1)
+    quorum.step(beat(commit=3))
+    assert quorum[3].high_watermark == 1
+    quorum.step(append(1, *(data(offset, 1) for offset in (1, 2, 3)), commit=1))
+    assert quorum[3].high_watermark == 3
+
+
 # --- snapshots that are not needed ---------------------------------------------------------------
 
 

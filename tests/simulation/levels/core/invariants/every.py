@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from .commits import CommittedOnQuorum, DurableAnswer, OneHistory, OneState, OwnEpochCommit
+from .contact import Answered, StableLeader
 from .elections import (
     DurableVote,
     ElectedByQuorum,
@@ -28,6 +29,7 @@ INVARIANTS: Final[tuple[type[Any], ...]] = (
     DurableVote,
     UpToDateVote,
     PreVoteChangesNothing,
+    StableLeader,
     LeaderAppendOnly,
     LogMatching,
     CommittedImmutable,
@@ -50,4 +52,5 @@ INVARIANTS: Final[tuple[type[Any], ...]] = (
     HonestEpoch,
     OneSender,
     ReadAfterQuorum,
+    Answered,
 )
