@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -77,6 +77,7 @@ class Ending(StrEnum):
 
 
 SURVIVED: Final = (Ending.EQUAL, Ending.UNNOTICED)
+UNDECIDED: Final = (*SURVIVED, Ending.NOT_REACHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,45 +254,46 @@ def _is_of_python(played: dict[str, Any]) -> bool:
     return any(name in PYTHON_ERRORS for name in names)
 
 
-def run(core: Core, mutants: Sequence[Mutant], times: int) -> list[Result]:
-    """Play the seeds, then the mutants, two at a time; then check the types of survivors."""
+def run(core: Core, mutants: Sequence[Mutant], times: int) -> Iterator[Result]:
+    """Play the seeds, then yield the result of each mutant; two at a time."""
     seeds = reached(core, times)
     _shared[:] = [(mutant, seeds) for mutant in mutants]
-    results: list[Result] = []
     began_s = time.monotonic()
     with multiprocessing.get_context("fork").Pool(PARALLEL) as pool:
         for number, result in enumerate(pool.imap(_judge_shared, range(len(mutants))), 1):
-            results.append(result)
-            if result.ending in (*SURVIVED, Ending.NOT_REACHED):
+            if result.ending in UNDECIDED:
                 print(f"{result.ending}: {result.place}:{result.line} {result.change}", flush=True)
             if number % 50 == 0:
                 left_s = (time.monotonic() - began_s) / number * (len(mutants) - number)
                 print(f"{number} of {len(mutants)}, {left_s:.0f} s left", flush=True)
-    survivors = [
-        mutant for mutant, result in zip(mutants, results, strict=True) if result.ending in SURVIVED
-    ]
-    refused = refused_by_types(survivors)
-    return [
-        replace(each, ending=Ending.REFUSED) if (each.place, each.change) in refused else each
-        for each in results
-    ]
+            yield result
 
 
-def again(core: Core, known: Sequence[Result], times: int) -> list[Result]:
-    """Repeat the run of the mutants that no checker found; the others remain as they are."""
-    open_ones = {
-        (each.place, each.change)
-        for each in known
-        if each.ending in (*SURVIVED, Ending.NOT_REACHED)
-    }
-    mutants = [
-        mutant
-        for module in core.modules
-        for mutant in mutants_of(module, orders=True)
-        if (mutant.place, mutant.change) in open_ones
+def complete(core: Core, path: Path, known: Iterable[Result], head: dict[str, Any]) -> list[Result]:
+    """Judge the mutants of a sample without a known result; store all after each of them.
+
+    `head` has the sample: its commit, its size, and `times`.
+    """
+    results = {(each.place, each.change): each for each in known}
+    sampled = sample(core, head["size"], head["commit"])
+    places = [(each.place, each.change) for each in sampled]
+
+    def store() -> list[Result]:
+        found = [results[place] for place in places if place in results]
+        stored_as = head | {"results": [asdict(each) for each in found]}
+        path.write_text(json.dumps(stored_as, indent=1))
+        return found
+
+    missing = [
+        mutant for mutant, place in zip(sampled, places, strict=True) if place not in results
     ]
-    judged = {(each.place, each.change): each for each in run(core, mutants, times)}
-    return [judged.get((each.place, each.change), each) for each in known]
+    for result in run(core, missing, head["times"]):
+        results[result.place, result.change] = result
+        store()
+    survivors = [each for each in missing if results[each.place, each.change].ending in SURVIVED]
+    for place in refused_by_types(survivors):
+        results[place] = replace(results[place], ending=Ending.REFUSED)
+    return store()
 
 
 # --- results -------------------------------------------------------------------------------------
@@ -369,9 +371,8 @@ def main() -> int:
     parser.add_argument("cores", nargs="*", help="all when none is named")
     parser.add_argument("--sample", type=int, default=SAMPLE, help="mutants of a core")
     parser.add_argument("--times", type=int, default=1, help="so many times CI's seeds")
-    parser.add_argument(
-        "--again", action="store_true", help="of the stored results, only what no checker found"
-    )
+    parser.add_argument("--resume", action="store_true", help="go on with the stored sample")
+    parser.add_argument("--again", action="store_true", help="and repeat what no checker found")
     parser.add_argument("--page", action="store_true", help="write docs/track-record.md alone")
     options = parser.parse_args()
     os.chdir(ROOT)
@@ -383,15 +384,14 @@ def main() -> int:
         FOLDER.mkdir(parents=True, exist_ok=True)
         for core in map(core_of, options.cores) if options.cores else CORES:
             path = FOLDER / f"{core.name}.json"
+            head = {"commit": commit, "size": options.sample, "times": options.times}
+            known: list[Result] = []
+            if options.resume or options.again:
+                head = json.loads(path.read_text())
+                known = [Result(**each) for each in head.pop("results")]
             if options.again:
-                stored_as = json.loads(path.read_text())
-                known = [Result(**each) for each in stored_as["results"]]
-                results = again(core, known, stored_as["times"])
-            else:
-                stored_as = {"commit": commit, "times": options.times}
-                results = run(core, sample(core, options.sample, commit), options.times)
-            stored_as["results"] = [asdict(each) for each in results]
-            path.write_text(json.dumps(stored_as, indent=1))
+                known = [each for each in known if each.ending not in UNDECIDED]
+            results = complete(core, path, known, head)
             print(row(core.name, without_equivalents(results)), flush=True)
     else:
         write_page()

@@ -74,7 +74,7 @@ class Network:
         translate: Callable[[Message], Message] | None,
     ) -> None:
         self._harness = harness
-        self._options = options
+        self.options = options
         self._random = random.random
         self._tracer = tracer
         self._translate = translate
@@ -92,7 +92,7 @@ class Network:
         receiver = self._receiver(message)
         if receiver is None:
             return  # no member has that address
-        options, random = self._options, self._random
+        options, random = self.options, self._random
         source, target = sender.index, receiver.index
         self.sent += 1
         if self._tracer is not None:
@@ -119,7 +119,7 @@ class Network:
 
     def _disturb(self, receiver: CoreMember, due_us: int, message: Message) -> Message:
         """Damage the message, and send copies of it."""
-        options, random = self._options, self._random
+        options, random = self.options, self._random
         if options.damage and isinstance(message, SnapshotChunk) and random() < options.damage:
             message = self._damaged(message)
         is_piece = isinstance(message, SnapshotChunk)

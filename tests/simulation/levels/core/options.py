@@ -5,7 +5,7 @@ some runs have a single one. A probability is in [0, 1], a span an inclusive (lo
 interval between faults is 0 if the class is off.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
 from quorumlog.raftlog.config import RaftConfig
@@ -82,6 +82,29 @@ class CoreOptions:
         """Return the settings of a member; `who` is its id, directory and addresses."""
         names = {field.name for field in fields(RaftConfig)} & set(asdict(self))
         return RaftConfig(**{name: getattr(self, name) for name in names}, **identity)  # type: ignore[arg-type]
+
+    @property
+    def hop_us(self) -> int:
+        """The longest time of a message with the reads, writes and timers before and after it."""
+        hop_us = self.latency_us[1] + self.turn_us + self.timer_late_us + self.read_us[1]
+        return hop_us + 3 * self.write_us[1] + self.apply_us[1]
+
+    def faster(self, hop_us: int) -> "CoreOptions":
+        """Return options whose messages and disks are so fast that a hop takes about `hop_us`."""
+        scale = min(1.0, hop_us / self.hop_us)
+
+        def scaled(span_us: tuple[int, int]) -> tuple[int, int]:
+            return int(span_us[0] * scale), int(span_us[1] * scale)
+
+        return replace(
+            self,
+            latency_us=scaled(self.latency_us),
+            write_us=scaled(self.write_us),
+            read_us=scaled(self.read_us),
+            apply_us=scaled(self.apply_us),
+            turn_us=int(self.turn_us * scale),
+            timer_late_us=int(self.timer_late_us * scale),
+        )
 
     def differing(self) -> str:
         """Return every option that differs from its default, as text."""
