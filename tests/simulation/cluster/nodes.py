@@ -279,7 +279,7 @@ class Cluster(SimulatedCluster[ClusterNode]):
             if is_controller
             else tuple(voter.split("@")[1].rpartition(":")[0] for voter in voters),
             election_timeout_ms=options.election_timeout_ms,
-            heartbeat_ms=options.election_timeout_ms // 6,
+            heartbeat_ms=options.election_timeout_ms // 3,
             controller=ControllerConfig(
                 session_timeout_ms=options.session_timeout_ms,
                 records_at_once=options.records_at_once,

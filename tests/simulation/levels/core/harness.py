@@ -63,7 +63,8 @@ class Harness:
         self.oracle = Oracle(
             members,
             members[0].disk.formatted,
-            release_us=options.write_us[1] + options.turn_us,
+            release_us=options.write_us[1] + options.turn_us + options.read_us[1],
+            late_us=options.timer_late_us,
         )
         self.checks = Checks(invariant(self.oracle) for invariant in INVARIANTS)
         self.random = make_random("harness", entropy.stream("harness").below(1 << 62))

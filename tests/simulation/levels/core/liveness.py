@@ -1,12 +1,17 @@
 """Invariant 25, liveness: after the faults a connected majority elects, commits, completes
 changes and converges within a bound; then the other members return."""
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Final
 
+from quorumlog.errors import Overloaded
+from quorumlog.raftlog.messages import AppendRequest
 from quorumlog.raftlog.status import describe_quorum
+from quorumlog.raftlog.voters import Voter
 
 from ...checkers.violation import Violation
 from .clients import CoreHistory
@@ -200,6 +205,7 @@ class Liveness:
             self._within(
                 partial(all_have, members, end), f"a proposal of {leader.name} is not applied"
             )
+        self._must_send_once(leader)
         answered = history.reads_answered
         harness.read(leader)
         self._within(
@@ -207,6 +213,32 @@ class Liveness:
         )
         self._must_be_quiet(leader)
         self._must_transfer(leader)
+
+    def _must_send_once(self, leader: CoreMember) -> None:
+        """Check that entries proposed one after the other are sent once to every follower. The
+        leader has them in memory: reads from the disk would overtake each other here."""
+        harness = self._harness
+        options = harness.options
+        harness.options = replace(options, read_us=(0, 0))
+        first = leader.state.log.end_offset
+        sent: Counter[Voter] = Counter()
+
+        def count(_: CoreMember, request: AppendRequest) -> None:
+            sent[request.receiver] += sum(1 for e in request.entries if e.base_offset >= first)
+
+        counting = harness.checks.sending.setdefault(AppendRequest, [])
+        counting.append(count)
+        for _ in range(PROMPT_PROPOSALS):
+            harness.propose(leader, 1, 1)
+            harness.run(until_us=harness.now_us + harness.options.latency_us[1])
+        end = leader.state.log.end_offset
+        self._within(partial(all_have, harness.members, end), "pipelined proposals are not applied")
+        counting.remove(count)
+        harness.options = options
+        followers = [member.me for member in harness.members if member is not leader]
+        counts = {voter: sent[voter] for voter in followers}
+        if any(number != PROMPT_PROPOSALS for number in counts.values()):
+            raise Violation("Prompt", f"{PROMPT_PROPOSALS} entries were sent so often: {counts}")
 
     def _must_transfer(self, leader: CoreMember) -> None:
         harness, raft = self._harness, leader.raft
@@ -217,6 +249,12 @@ class Liveness:
             return
         to = others[int(self._random.random() * len(others))]
         raft.transfer_leadership(to.me.node_id, leader.now_ms(harness.now_us))
+        try:
+            harness.propose(leader, 1, 1)
+        except Overloaded:
+            pass
+        else:
+            raise Violation("Prompt", f"{leader.name} accepts a proposal during a transfer")
         harness.settle(leader, EventKind.TRANSFER << 16)
         self._within(
             lambda: to.state.is_leader and all(m.state.leader == to.me for m in voters),

@@ -35,6 +35,8 @@ class CoreOptions:
     inflight_requests_max: int = 64
     inflight_bytes_max: int = 1 << 18
     snapshot_chunk_bytes: int = 256
+    reads_max: int = 10_000
+    observer_timeout_ms: int = 10_000
 
     # Speeds without faults.
     latency_us: tuple[int, int] = (100, 1_000)
@@ -161,6 +163,8 @@ def draw(entropy: SimEntropy) -> CoreOptions:
         inflight_requests_max=drawing.spread("inflight", 1, 16) if small else 64,
         inflight_bytes_max=drawing.spread("inflight_bytes", 200, 8_000) if small else 1 << 18,
         snapshot_chunk_bytes=drawing.spread("chunk", 50, 4_000),
+        reads_max=drawing.spread("reads_max", 1, 50, on=0.4, off=10_000),
+        observer_timeout_ms=drawing.spread("observer", 6 * election_ms, 60 * election_ms),
         latency_us=(latency_us // 4 + 1, latency_us),
         write_us=(write_us // 8 + 1, write_us),
         read_us=(0, read_us),

@@ -16,9 +16,12 @@ from .member import CoreMember
 class Oracle:
     """The global state that invariants compare with."""
 
-    def __init__(self, members: list[CoreMember], formatted: VoterSet, *, release_us: int) -> None:
+    def __init__(
+        self, members: list[CoreMember], formatted: VoterSet, *, release_us: int, late_us: int
+    ) -> None:
         self.members = members
-        self.release_us = release_us  # after a write, until its messages are sent
+        self.release_us = release_us  # after a write or a decision, until its messages are sent
+        self.late_us = late_us  # of timers
         self.now_us = 0  # virtual time
         self.committed = RunningLog()  # never truncated or cleaned
         self.committed_voters: list[tuple[int, VoterSet]] = [(0, formatted)]  # (end of record, set)

@@ -1,4 +1,5 @@
-"""Invariants of a member with a live leader: it answers the leader, and nobody deposes it."""
+"""Invariants of contact: a member answers its live leader and does not depose it; a leader without
+contact to a majority resigns, and forgets silent observers."""
 
 from collections import Counter
 from typing import Any, Final
@@ -8,7 +9,9 @@ from quorumlog.raftlog.messages import (
     AppendRequest,
     AppendResponse,
     EndEpoch,
+    FollowRequest,
     Heartbeat,
+    HeartbeatResponse,
     Message,
     SnapshotChunk,
     SnapshotResponse,
@@ -159,6 +162,60 @@ class Answered:
         owed = self._owed.get(member.number)
         if owed is not None and owed[1] == response.receiver:
             del self._owed[member.number]
+
+
+class CheckQuorum:
+    """A leader that has heard from no majority of its voters for the quorum time-out resigns at its
+    next heartbeat (thesis 6.2); an observer that is silent for the observer time-out gets none."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        # By leading member: times on its clock at which it heard from each peer.
+        self._heard_ms: dict[int, dict[Voter, int]] = {}
+        self._led_ms: dict[int, int] = {}  # by member: since when it leads
+        self._alone_ms: dict[int, int] = {}  # by member: since when it sends without a majority
+        self.sending = {Heartbeat: self._beat}
+
+    def role_changed(self, member: CoreMember) -> None:
+        self._heard_ms[member.number] = {}
+        self._alone_ms.pop(member.number, None)
+        self._led_ms[member.number] = member.now_ms(self._oracle.now_us)
+
+    def delivered(self, member: CoreMember, message: Message, before: Delivered) -> None:
+        is_response = isinstance(message, (*ANSWERS, HeartbeatResponse))
+        if is_response and message.epoch != member.state.epoch:
+            return
+        if is_response or isinstance(message, FollowRequest):
+            now_ms = member.now_ms(self._oracle.now_us)
+            heard = self._heard_ms.setdefault(member.number, {})
+            if is_response or message.sender not in member.state.voters.latest:
+                heard[message.sender] = now_ms
+
+    def _beat(self, member: CoreMember, heartbeat: Heartbeat) -> None:
+        config, voters = member.state.config, member.state.voters.latest
+        now_ms = member.now_ms(self._oracle.now_us)
+        slack_ms = 2 * config.heartbeat_ms + 2 * self._oracle.late_us // 1_000
+        heard, led_ms = self._heard_ms[member.number], self._led_ms[member.number]
+        silent_ms = now_ms - heard.get(heartbeat.receiver, led_ms)
+        if heartbeat.receiver not in voters and silent_ms > config.observer_timeout_ms + slack_ms:
+            raise Violation(
+                "CheckQuorum",
+                f"{member.name} sends a heartbeat to observer {heartbeat.receiver}, silent for"
+                f" {silent_ms} ms",
+            )
+        near = [
+            voter
+            for voter in voters
+            if voter == member.me or now_ms - heard.get(voter, led_ms) < config.quorum_timeout_ms
+        ]
+        if len(near) >= voters.majority:
+            self._alone_ms.pop(member.number, None)
+        elif now_ms - self._alone_ms.setdefault(member.number, now_ms) > slack_ms:
+            raise Violation(
+                "CheckQuorum",
+                f"{member.name} leads epoch {member.state.epoch} and has heard from {len(near)} of"
+                f" {len(voters)} voters for {config.quorum_timeout_ms} ms",
+            )
 
 
 def _is_followed(member: CoreMember, message: Message) -> bool:

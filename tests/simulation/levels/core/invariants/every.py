@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from .commits import CommittedOnQuorum, DurableAnswer, OneHistory, OneState, OwnEpochCommit
-from .contact import Answered, StableLeader
+from .contact import Answered, CheckQuorum, StableLeader
 from .elections import (
     DurableVote,
     ElectedByQuorum,
@@ -17,7 +17,13 @@ from .elections import (
 from .logs import CommittedImmutable, LeaderAppendOnly, LogMatching, Monotonic, Ordered, SameView
 from .membership import Identity, OneChange, OnlyVotersCampaign, VotersFollowCommit
 from .messages import HonestEpoch, OneSender, ReadAfterQuorum
-from .snapshots import HonestChunk, InstallKeepsCommitted, SameSnapshot, StartInSnapshot
+from .snapshots import (
+    HonestChunk,
+    InstallKeepsCommitted,
+    NewestSnapshot,
+    SameSnapshot,
+    StartInSnapshot,
+)
 
 # In the order of the checks: the most specific explanation first.
 INVARIANTS: Final[tuple[type[Any], ...]] = (
@@ -49,8 +55,10 @@ INVARIANTS: Final[tuple[type[Any], ...]] = (
     StartInSnapshot,
     InstallKeepsCommitted,
     HonestChunk,
+    NewestSnapshot,
     HonestEpoch,
     OneSender,
     ReadAfterQuorum,
     Answered,
+    CheckQuorum,
 )

@@ -2,6 +2,7 @@
 
 from quorumlog.raftlog.log_view import SnapshotId
 from quorumlog.raftlog.messages import SnapshotChunk
+from quorumlog.raftlog.voters import Voter
 
 from ....checkers.violation import Violation
 from ..disks import SnapshotFile
@@ -101,4 +102,35 @@ class HonestChunk:
         if chunk.voters != self._oracle.voters_at(chunk.snapshot.end_offset):
             raise Violation(
                 "HonestChunk", f"{member.name} sends {chunk.snapshot} with {chunk.voters}"
+            )
+
+
+class NewestSnapshot:
+    """16. A leader that begins to send a snapshot sends its newest one."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        # By member: its newest snapshot, and when it was durable.
+        self._written: dict[int, tuple[SnapshotId, int]] = {}
+        # By member and receiver: epoch and snapshot of the last chunk.
+        self._begun: dict[tuple[int, Voter], tuple[int, SnapshotId]] = {}
+        self.sending = {SnapshotChunk: self._chunk}
+
+    def snapshot_written(
+        self, member: CoreMember, snapshot: SnapshotId, file: SnapshotFile
+    ) -> None:
+        self._written[member.number] = (snapshot, self._oracle.now_us)
+
+    def _chunk(self, member: CoreMember, chunk: SnapshotChunk) -> None:
+        key, sent = (member.number, chunk.receiver), (chunk.epoch, chunk.snapshot)
+        if self._begun.get(key) == sent:
+            return
+        self._begun[key] = sent
+        newest, written_us = self._written.get(member.number, (chunk.snapshot, 0))
+        age_us = self._oracle.now_us - written_us
+        if newest > chunk.snapshot and age_us > self._oracle.release_us:
+            raise Violation(
+                "NewestSnapshot",
+                f"{member.name} begins to send {chunk.snapshot}, though it has {newest} for"
+                f" {age_us} us",
             )
