@@ -21,6 +21,7 @@ from ....errors import (
     UnknownMember,
 )
 from ....metadata.image import MetadataImage
+from ..classic_members import unique_protocols
 from ..consumer_protocol import (
     PROTOCOL_TYPE,
     ConsumerAssignment,
@@ -66,7 +67,7 @@ def join(
         return Joined(member_id=_draw_id(draw, request), is_member_id_required=True)
     _check_removed_owner(core, request, subscription)
     member_id = request.member_id or _draw_id(draw, request)
-    _check_subscription_size(core, member_id, request, subscription)
+    check_subscription_size(core, member_id, request, subscription)
     member = _with_join(_admit(core, member_id, request), request, subscription)
     claimed = _claims(subscription, request.describes)
     has_changed = core.put_member(member)
@@ -243,7 +244,7 @@ def _check_removed_owner(
         )
 
 
-def _check_subscription_size(
+def check_subscription_size(
     core: GroupCore, member_id: str, request: JoinGroup, subscription: ConsumerSubscription
 ) -> None:
     """Raise GroupFull if the subscriptions of all members are too large to be stored."""
@@ -281,7 +282,8 @@ def _with_join(
         assignor=None,
         rebalance_timeout_ms=member.rebalance_timeout_ms if rebalance_ms < 0 else rebalance_ms,
         classic=ClassicMemberMetadata(
-            session_timeout_ms=request.session_timeout_ms, protocols=request.protocols
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=unique_protocols(request.protocols),
         ),
     )
 

@@ -73,6 +73,17 @@ class GroupCore:
         self._watched: Watched = {}
         self._matches: dict[str, _Match] = {}  # by pattern
         self._assigned_ms: int | None = None  # time of the last target computation
+        # The session timeout of members without a request since their group's config changed.
+        self._old_session_ms: dict[str, int] = {}
+
+    def configure(self, config: GroupConfig) -> None:
+        """Replace the settings; the present session of a member ends as before."""
+        before_ms, self.config = self.config.consumer_session_ms, config
+        if config.consumer_session_ms == before_ms:
+            return
+        for member_id, member in self.state.members.items():
+            if member.classic is None:
+                self._old_session_ms.setdefault(member_id, before_ms)
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -128,6 +139,7 @@ class GroupCore:
         """Remove a member; its partitions become unowned."""
         for kind in MEMBER_TIMERS:
             self.timers.drop((kind, member_id))
+        self._old_session_ms.pop(member_id, None)
         if member_id in self.state.current:
             self.append(CurrentAssignmentForgotten(group=self.group, member_id=member_id))
         if member_id in self.state.targets:
@@ -308,7 +320,18 @@ class GroupCore:
 
     def start_session(self, member_id: str, now_ms: int) -> None:
         """Restart the member's session."""
+        self._old_session_ms.pop(member_id, None)
         self.timers.set((SESSION, member_id), now_ms + self._session_ms(member_id))
+
+    def postpone_session(self, member_id: str, now_ms: int) -> bool:
+        """Restart the session of a KIP-848 member; return False, without an effect, if it would end
+        earlier."""
+        end_ms = now_ms + self.config.consumer_session_ms
+        if not self.timers.postpone((SESSION, member_id), end_ms):
+            return False
+        if self._old_session_ms:
+            self._old_session_ms.pop(member_id, None)
+        return True
 
     def _session_ms(self, member_id: str) -> int:
         classic = self.state.members[member_id].classic
@@ -319,7 +342,8 @@ class GroupCore:
         end_ms = self.timers.get((SESSION, member_id))
         if end_ms is None or now_ms is None:
             return -1
-        return max(0, now_ms - end_ms + self._session_ms(member_id))
+        session_ms = self._old_session_ms.get(member_id, self._session_ms(member_id))
+        return max(0, now_ms - end_ms + session_ms)
 
     def restart_timers(self, now_ms: int) -> None:
         """Restart all sessions and timeouts after requests were refused for a while."""

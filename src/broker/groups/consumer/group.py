@@ -20,6 +20,7 @@ The behaviour is that of Apache Kafka 4.3, with these differences:
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ....errors import (
@@ -85,7 +86,8 @@ class ConsumerGroupMachine:
 
     def configure(self, config: GroupConfig) -> None:
         """Replace the settings; members get them with their next heartbeats."""
-        self._config = self._core.config = config
+        self._config = config
+        self._core.configure(config)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -354,12 +356,15 @@ class ConsumerGroupMachine:
     def _join_classic(
         self, ticket: Ticket, request: JoinGroup, old_id: str, image: MetadataImage, now_ms: int
     ) -> GroupDecision:
-        """Replace the last member of KIP-848 by a classic instance with the same instance id."""
+        """Replace the last member of KIP-848 by a classic instance with the same instance id. All
+        checks come before the member is fenced."""
         core = self._core
         try:
-            classic_members.check_join(core, request)
+            subscription = classic_members.check_join(core, request)
+            classic_members.check_subscription_size(core, old_id, request, subscription)
         except QuorumlogError as error:
             return ShardDecision(replies=(Failed(ticket, error),))
+        request = replace(request, check_growth=None)
         core.fence((old_id,), image, now_ms)
         if self.is_empty:
             decision = ShardDecision((*core.take_records(), *self.forget_records()))

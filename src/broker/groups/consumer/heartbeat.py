@@ -23,7 +23,7 @@ from ..requests import (
     ConsumerHeartbeat,
     JoinGroup,
 )
-from .core import JOIN, REVOKE, SESSION, SYNC, GroupCore
+from .core import JOIN, REVOKE, SYNC, GroupCore
 from .reconciliation import is_within
 from .state import GroupState, stored_bytes
 from .subscriptions import check_pattern
@@ -69,8 +69,9 @@ def heartbeat(
     """Let a member join or stay; raise an error before anything has changed."""
     check_heartbeat(request, core.config)
     if request.member_epoch == JOIN_EPOCH:
-        _check_join_bytes(core, request)
-        member = _admit(core, draw, request)
+        member_id = request.member_id or draw()
+        _check_join_bytes(core, request, member_id)
+        member = _admit(core, request, member_id)
         changed = _with_heartbeat(member, request)
     else:
         member = _find(core.state, request)
@@ -100,7 +101,7 @@ def renew_session(
         or request.pattern is not None
         or request.assignor is not None
         or _with_heartbeat(member, request) is not member
-        or not core.timers.postpone((SESSION, member_id), now_ms + core.config.consumer_session_ms)
+        or not core.postpone_session(member_id, now_ms)
     ):
         return None
     return ConsumerBeat(
@@ -188,16 +189,16 @@ def leave(
 # --- members --------------------------------------------------------------------------------------
 
 
-def _admit(core: GroupCore, draw: Callable[[], str], request: ConsumerHeartbeat) -> ConsumerMember:
+def _admit(core: GroupCore, request: ConsumerHeartbeat, member_id: str) -> ConsumerMember:
     """Return the joining member: a new one, a known one that was fenced (KAFKA-19233), or a new
     instance of a static one."""
     state = core.state
     old = None if request.instance_id is None else state.static_member(request.instance_id)
-    known = state.members.get(request.member_id)
+    known = state.members.get(member_id)
     if old is None or old is known:
         check_size(core, is_known=known is not None)
         if known is None:
-            return _new_member(core.group, request, request.member_id or draw())
+            return _new_member(core.group, request, member_id)
         if state.current_of(known.member_id).epoch == LEAVE_STATIC_EPOCH:
             return core.replace_static(known, known.member_id)
         # sometimes: a member joins again without leaving
@@ -208,8 +209,8 @@ def _admit(core: GroupCore, draw: Callable[[], str], request: ConsumerHeartbeat)
             " it first"
         )
     # sometimes: an instance takes over a static member
-    check_new_id(state, request.member_id)
-    return core.replace_static(old, request.member_id or draw())
+    check_new_id(state, member_id)
+    return core.replace_static(old, member_id)
 
 
 def check_size(core: GroupCore, *, is_known: bool) -> None:
@@ -221,13 +222,13 @@ def check_size(core: GroupCore, *, is_known: bool) -> None:
         )
 
 
-def _check_join_bytes(core: GroupCore, request: ConsumerHeartbeat) -> None:
-    state, member_id = core.state, request.member_id
+def _check_join_bytes(core: GroupCore, request: ConsumerHeartbeat, member_id: str) -> None:
+    state = core.state
     before = state.members.get(member_id)
     if before is None and request.instance_id is not None:
         before = state.static_member(request.instance_id)
     member = before or _new_member(core.group, request, member_id)
-    if member_id and member_id != member.member_id:
+    if member_id != member.member_id:
         member = replace(member, member_id=member_id)
     check_bytes(core, before, _with_heartbeat(member, request), request)
 

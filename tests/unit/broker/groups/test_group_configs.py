@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from immutables import Map
 
 from quorumlog.broker.groups.config import GroupConfig
@@ -60,6 +61,20 @@ def test_changed_config_applies_with_the_next_heartbeat() -> None:
     assert timings(beat(shard, epoch)) == (45_000, 700)
     shard.image = image()
     assert timings(beat(shard, epoch)) == (45_000, 5_000)
+
+
+@pytest.mark.parametrize("session", ["9000", "100000"])
+def test_changed_session_timeout_does_not_change_the_time_since_the_last_request(
+    session: str,
+) -> None:
+    shard = TransactionalShard(config=CONFIG)
+    epoch = beat(shard).member_epoch
+    shard.expire(1_000)
+    shard.image = image(consumer_session_timeout_ms=session)
+    assert shard.ask(DescribeGroup(group="g")).members[0].silent_ms == 1_000
+    beat(shard, epoch)
+    shard.expire(2_000)
+    assert shard.ask(DescribeGroup(group="g")).members[0].silent_ms == 2_000
 
 
 def test_loaded_group_has_the_session_of_its_config() -> None:

@@ -1,5 +1,7 @@
 """Classic members in a KIP-848 group, and the upgrade and downgrade of a group."""
 
+from typing import Any
+
 import pytest
 
 from quorumlog.broker.groups.classic_group import ClassicGroupMachine
@@ -20,6 +22,7 @@ from quorumlog.broker.groups.requests import ConsumerBeat, Joined, Leaver, Left,
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     FencedInstance,
+    GroupFull,
     GroupNotFound,
     IllegalGeneration,
     InconsistentGroupProtocol,
@@ -568,6 +571,34 @@ def test_invalid_classic_join_replaces_no_member() -> None:
     ):
         play.refused(play.classic_join("", instance_id="s", **said), error)
         assert play.last == ()
+    assert play.machine.downgraded is None
+
+
+def test_first_of_two_protocols_with_one_name_counts_after_a_downgrade() -> None:
+    play = Play()
+    play.join("a")
+    wanted = subscription("t")
+    play.classic_join("k", protocols=(("range", wanted), ("range", b"other")))
+    play.ask("a", -1)
+    assert play.machine.downgraded is not None
+    [stored] = play.machine.downgraded.snapshot().members
+    assert stored.subscription == wanted
+    [record] = [each for each in play.log if isinstance(each, ClassicGroup)]
+    assert record.members[0].subscription == wanted
+
+
+def test_classic_join_that_is_too_large_replaces_no_member() -> None:
+    def refuse(growth: int) -> None:
+        raise GroupFull("too many bytes")
+
+    play = Play()
+    play.join("a", instance_id="s")
+    play.classic_join("k")
+    large = (("range", subscription(*"tuvwx")),)
+    said: dict[str, Any] = {"client_id": "long" * 9, "check_growth": refuse}
+    answer = play.classic_join("", instance_id="s", protocols=large, **said)
+    play.refused(answer, GroupFull)
+    assert play.last == ()
     assert play.machine.downgraded is None
 
 

@@ -502,3 +502,11 @@ def test_stale_target_assigns_no_unsubscribed_topic() -> None:
     assert play.beat("m000", owned={}).assignment is None
     play.wait(1_000)
     assert play.beat("m000", owned={}).assignment == of(u=set(range(102)))
+
+
+def test_id_that_the_coordinator_draws_counts_as_memory_of_its_client() -> None:
+    checked: list[int] = []
+    play = Play()
+    joined = play.join("", check_growth=checked.append)
+    assert joined.member_id == "drawn-1"
+    assert checked == [play.machine.member_bytes]
