@@ -95,6 +95,7 @@ simulate-briefly: setup ## some simulated runs of every level
 	$(MAKE) --no-print-directory simulate LEVEL=node FIRST=16 SEEDS=6 TWICE=2
 	$(MAKE) --no-print-directory simulate LEVEL=intruder SEEDS=4 TWICE=1
 	$(MAKE) --no-print-directory simulate LEVEL=kafka FIRST=16 SEEDS=1 TWICE=1
+	$(MAKE) --no-print-directory simulate LEVEL=coordinator SEEDS=40 TWICE=8
 	$(MAKE) --no-print-directory simulate LEVEL=groups FIRST=16 SEEDS=6 TWICE=2
 	$(MAKE) --no-print-directory simulate LEVEL=transactions SEEDS=2 TWICE=1
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20 TWICE=4

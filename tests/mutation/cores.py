@@ -67,7 +67,7 @@ CORES: Final = (
                 " state subscriptions",
             ),
         ),
-        levels=("groups",),
+        levels=("coordinator", "groups"),
     ),
     Core(
         name="transactions",
@@ -96,6 +96,7 @@ CI_SEEDS: Final = {
     "node": range(16, 22),
     "intruder": range(4),
     "kafka": range(16, 17),
+    "coordinator": range(40),
     "groups": range(16, 22),
     "transactions": range(2),
     "broker": range(20),

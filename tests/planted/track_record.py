@@ -34,6 +34,7 @@ LEVELS: Final = {
     "partitions": ("broker", "metadata"),
     "node": ("broker", "metadata", "server", "storage"),
     "kafka": ("broker", "frontends", "storage"),
+    "coordinator": ("broker",),
     "groups": ("broker",),
     "transactions": ("broker", "clients", "storage"),
     "intruder": ("broker", "metadata", "raftlog", "runtime"),
