@@ -132,6 +132,7 @@ class InSyncReplicas:
     remotes: dict[NodeId, RemoteReplica] = field(default_factory=dict)
     proposal: IsrProposal | None = None  # pending, or to be sent again
     is_waiting: bool = False  # the proposal was rejected; the metadata decides
+    is_ineligible: bool = False  # a controller rejected the proposal for one of its members
     now_ms: int = 0  # the latest time received
     paused_until_ms: int = 0
 
@@ -201,6 +202,7 @@ class InSyncReplicas:
         Raises InvalidRequest, StaleBrokerEpoch.
         """
         self.now_ms = max(self.now_ms, now_ms)
+        self._drop_ineligible()
         if follower == self.node_id or follower not in self.state.replicas:
             raise InvalidRequest(
                 f"node {follower} is not a follower of {self.name}; its replicas are"
@@ -243,6 +245,7 @@ class InSyncReplicas:
         """Advance the time. A replica without missing records counts as caught up now, whenever it
         last fetched, since it can only lag behind a later append."""
         self.now_ms = max(self.now_ms, now_ms)
+        self._drop_ineligible()
         for remote in self.remotes.values():
             if self.end_of(remote) >= self.log_end_offset:
                 remote.caught_up_ms = max(remote.caught_up_ms, now_ms)
@@ -254,10 +257,11 @@ class InSyncReplicas:
 
         A pending proposal is returned again until it is answered.
         """
-        if self.proposal is not None:
-            return None if self.is_waiting else self.proposal
-        if self.now_ms < self.paused_until_ms:
+        self._drop_ineligible()
+        if self.is_waiting or self.now_ms < self.paused_until_ms:
             return None
+        if self.proposal is not None:
+            return self.proposal
         current = self.state.isr
         remaining, joining = self._shrink_isr(), self._expand_isr(high_watermark)
         members = [
@@ -296,7 +300,7 @@ class InSyncReplicas:
         decided."""
         if state.partition_epoch > self.state.partition_epoch:
             # sometimes if self.proposal is not None: metadata decide an ISR change first
-            self.proposal, self.is_waiting = None, False
+            self.proposal, self.is_waiting, self.is_ineligible = None, False, False
         self.state = state
 
     def accepted(
@@ -315,11 +319,35 @@ class InSyncReplicas:
         if proposal is not self.proposal:
             return
         if isinstance(error, IneligibleReplica):
-            # Rejected for certain at the current partition epoch, so the committed ISR is in force.
-            self.proposal = None
+            self.is_ineligible = True
             self.paused_until_ms = self.now_ms + ISR_PAUSE_MS
+            self._drop_ineligible()
         elif isinstance(error, _WAIT_FOR_METADATA):
             self.is_waiting = True
+
+    def _drop_ineligible(self) -> None:
+        """Drop the members of a rejected proposal that the metadata here exclude too: no ISR has
+        them any more. If the rest adds no replica, the committed ISR is in force.
+
+        Until then the maximal ISR stays: the rejection may be that of a deposed controller with
+        older metadata, after another one accepted an earlier copy.
+        """
+        proposal = self.proposal
+        if not self.is_ineligible or proposal is None:
+            return
+        kept = []
+        for node, broker_epoch in proposal.isr:
+            facts = self.brokers(node)
+            is_eligible = (
+                facts is not None and facts.is_active and facts.broker_epoch == broker_epoch
+            )
+            if node == self.node_id or is_eligible:
+                kept.append((node, broker_epoch))
+        # sometimes if len(kept) == len(proposal.isr): a deposed controller rejects a replica
+        if len(kept) < len(proposal.isr):
+            adds = any(node not in self.state.isr for node, _ in kept)
+            self.proposal = replace(proposal, isr=tuple(kept)) if adds else None
+            self.is_ineligible = False
 
     def replica_status(self, now_ms: int) -> list[ReplicaStatus]:
         """Return the status of every replica."""
@@ -412,7 +440,7 @@ class InSyncReplicas:
         2. The ISR contains this node, and each replica once.
         3. A proposal is based on the current leader epoch and partition epoch, and contains this
            node.
-        4. The leader waits for metadata only with a proposal.
+        4. The leader waits for metadata, or has a rejected member, only with a proposal.
         5. This node is none of the remote replicas.
         """
         state, proposal, name = self.state, self.proposal, self.name
@@ -436,7 +464,7 @@ class InSyncReplicas:
                 f"ISR invariant 3, {name}: leader {self.node_id} proposes the ISR"
                 f" {proposal.members}"
             )
-        assert proposal is not None or not self.is_waiting, (
+        assert proposal is not None or not (self.is_waiting or self.is_ineligible), (
             f"ISR invariant 4, {name}: waits for metadata without a proposal"
         )
         assert self.node_id not in self.remotes, (

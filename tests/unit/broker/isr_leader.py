@@ -20,7 +20,7 @@ class IsrLeader:
     end: int = 0
     counts_flushed: bool = False
     recovering: bool = False
-    facts: dict[NodeId, BrokerFacts] = field(
+    facts: dict[NodeId, BrokerFacts | None] = field(
         default_factory=lambda: {n: BrokerFacts(Offset(n), True) for n in (ME, OTHER, THIRD)}
     )
 

@@ -58,13 +58,54 @@ def test_lost_response_keeps_the_maximal_isr_and_repeats_the_proposal(
     assert leader.proposal() is asked
 
 
-def test_an_ineligible_replica_rolls_the_isr_back_and_is_not_asked_for_at_once_again() -> None:
-    """R8: the controller confirmed the partition epoch and changed nothing."""
+def test_an_ineligible_replica_rolls_the_isr_back_once_the_metadata_exclude_it() -> None:
+    """R8: the metadata that exclude it have the partition epoch of the proposal."""
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
-    leader.leader.isr_refused(leader.proposal(), IneligibleReplica("fenced"))
+    asked = leader.proposal()
+    leader.facts[OTHER] = BrokerFacts(Offset(2), False)
+    leader.leader.isr_refused(asked, IneligibleReplica("fenced"))
     assert leader.leader.isr.maximal_isr() == (ME,)
     assert leader.leader.isr_proposal() is None
+    leader.facts[OTHER] = BrokerFacts(Offset(2), True)
+    leader.fetch(OTHER, 5, now_ms=400)
+    assert leader.leader.isr_proposal() is None, "not at once again"
+    leader.fetch(OTHER, 5, now_ms=600)
+    assert leader.proposal().members == (ME, OTHER)
+
+
+@pytest.mark.parametrize(
+    "facts", [BrokerFacts(Offset(2), False), BrokerFacts(Offset(7), True), None], ids=str
+)
+def test_rejection_of_a_deposed_controller_keeps_the_maximal_isr(facts: BrokerFacts | None) -> None:
+    """The current controller accepted the first copy of the request, and its response was lost; a
+    deposed one has older metadata of the brokers."""
+    leader = IsrLeader(end=5)
+    leader.fetch(OTHER, 5)
+    asked = leader.proposal()
+    leader.leader.isr_refused(asked, OutcomeUnknown("?"))
+    leader.leader.isr_refused(asked, IneligibleReplica("fenced"))
+    leader.append(9)
+    assert leader.mark == 5, "the replica is in the ISR, and may be elected"
+    assert leader.leader.isr_proposal() is None, "not at once again"
+    leader.fetch(OTHER, 5, now_ms=600)
+    assert leader.proposal() is asked
+    leader.facts[OTHER] = facts
+    leader.leader.tick(601)
+    assert leader.leader.isr.maximal_isr() == (ME,)
+    assert leader.mark == 9
+
+
+def test_rejected_member_leaves_the_proposal_and_the_others_stay() -> None:
+    """An earlier copy of the request may have been accepted, so the other one may be in the ISR."""
+    leader = IsrLeader(end=5)
+    leader.fetch(OTHER, 5)
+    leader.fetch(THIRD, 5)
+    asked = leader.proposal()
+    assert asked.members == (ME, OTHER, THIRD)
+    leader.facts[THIRD] = None
+    leader.leader.isr_refused(asked, IneligibleReplica("gone"))
+    assert leader.leader.isr.maximal_isr() == (ME, OTHER)
     leader.fetch(OTHER, 5, now_ms=600)
     assert leader.proposal().members == (ME, OTHER)
 
