@@ -114,6 +114,10 @@ class RemoteReplica:
     caught_up_ms: int  # when it last had every record of the leader
     fetched_ms: int
     leader_end_at_fetch: Offset  # the leader's log end at its last fetch
+    # A log end of the leader that it has received and may not have flushed, with the time of that
+    # fetch; -1: none.
+    received_end: int = -1
+    received_ms: int = -1
 
 
 @dataclass(slots=True)
@@ -237,8 +241,15 @@ class InSyncReplicas:
         end = self.end_of(remote)
         if end >= self.log_end_offset:
             remote.caught_up_ms = max(remote.caught_up_ms, now_ms)
-        elif remote.fetched_ms >= 0 and end >= remote.leader_end_at_fetch:
-            remote.caught_up_ms = max(remote.caught_up_ms, remote.fetched_ms)
+        else:
+            has_received = remote.log_end_offset >= remote.leader_end_at_fetch
+            if remote.received_end < 0 and remote.fetched_ms >= 0 and has_received:
+                # Kept until it is flushed: a follower fetches more often than it flushes.
+                remote.received_end = remote.leader_end_at_fetch
+                remote.received_ms = remote.fetched_ms
+            if 0 <= remote.received_end <= end:
+                remote.caught_up_ms = max(remote.caught_up_ms, remote.received_ms)
+                remote.received_end = -1
         remote.fetched_ms, remote.leader_end_at_fetch = now_ms, self.log_end_offset
 
     def tick(self, now_ms: int) -> None:

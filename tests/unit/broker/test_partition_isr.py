@@ -147,6 +147,22 @@ def test_slow_member_that_reaches_an_earlier_log_end_stays() -> None:
     assert leader.proposal().members == (ME,)
 
 
+def test_member_that_flushes_more_slowly_than_it_fetches_stays() -> None:
+    """Under flush.policy=fsync a follower fetches after each response and after each flush. Under a
+    load it has never flushed what the leader had at its fetch before."""
+    leader = IsrLeader(isr=(ME, OTHER), end=5, counts_flushed=True)
+    for now_ms in range(10, 5 * LAG_MS, 10):
+        leader.append(now_ms)
+        leader.fetch(OTHER, now_ms - 10, flushed=now_ms - 100, now_ms=now_ms)
+        leader.leader.tick(now_ms)
+        assert leader.leader.isr_proposal() is None
+    end = 5 * LAG_MS
+    for now_ms in range(5 * LAG_MS, 7 * LAG_MS, 10):  # its disk does not flush any more
+        leader.append(now_ms)
+        leader.fetch(OTHER, now_ms - 10, flushed=end - 110, now_ms=now_ms)
+    assert leader.proposal().members == (ME,)
+
+
 def test_member_that_was_caught_up_for_long_does_not_lag_at_the_next_append() -> None:
     """Streams report changes only: a replica that has everything may be silent for hours."""
     leader = IsrLeader(isr=(ME, OTHER), end=5)
