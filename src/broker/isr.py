@@ -325,8 +325,9 @@ class InSyncReplicas:
                 replace(self.state, partition_epoch=partition_epoch, isr=isr, recovering=recovering)
             )
 
-    def refused(self, proposal: IsrProposal, error: QuorumlogError) -> None:
+    def refused(self, proposal: IsrProposal, error: QuorumlogError, now_ms: int) -> None:
         """Handle a failed proposal according to what the error says about its outcome."""
+        self.now_ms = max(self.now_ms, now_ms)
         if proposal is not self.proposal:
             return
         if isinstance(error, IneligibleReplica):

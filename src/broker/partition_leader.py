@@ -199,9 +199,11 @@ class PartitionLeader:
         self.isr.accepted(proposal, partition_epoch=partition_epoch, isr=isr)
         return self._progress()  # a smaller ISR may raise the high watermark (KAFKA-13091)
 
-    def isr_refused(self, proposal: IsrProposal, error: QuorumlogError) -> PartitionProgress:
+    def isr_refused(
+        self, proposal: IsrProposal, error: QuorumlogError, now_ms: int
+    ) -> PartitionProgress:
         """Apply a rejected or lost proposal; see `InSyncReplicas.refused`."""
-        self.isr.refused(proposal, error)
+        self.isr.refused(proposal, error, now_ms)
         # sometimes if self.isr.is_waiting: an ISR change awaits newer metadata
         return self._progress()
 

@@ -52,7 +52,7 @@ def test_lost_response_keeps_the_maximal_isr_and_repeats_the_proposal(
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
-    leader.leader.isr_refused(asked, error)
+    leader.leader.isr_refused(asked, error, 0)
     leader.append(9)
     assert leader.mark == 5
     assert leader.proposal() is asked
@@ -64,7 +64,7 @@ def test_an_ineligible_replica_rolls_the_isr_back_once_the_metadata_exclude_it()
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
     leader.facts[OTHER] = BrokerFacts(Offset(2), False)
-    leader.leader.isr_refused(asked, IneligibleReplica("fenced"))
+    leader.leader.isr_refused(asked, IneligibleReplica("fenced"), 0)
     assert leader.leader.isr.maximal_isr() == (ME,)
     assert leader.leader.isr_proposal() is None
     leader.facts[OTHER] = BrokerFacts(Offset(2), True)
@@ -83,8 +83,8 @@ def test_rejection_of_a_deposed_controller_keeps_the_maximal_isr(facts: BrokerFa
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
-    leader.leader.isr_refused(asked, OutcomeUnknown("?"))
-    leader.leader.isr_refused(asked, IneligibleReplica("fenced"))
+    leader.leader.isr_refused(asked, OutcomeUnknown("?"), 0)
+    leader.leader.isr_refused(asked, IneligibleReplica("fenced"), 0)
     leader.append(9)
     assert leader.mark == 5, "the replica is in the ISR, and may be elected"
     assert leader.leader.isr_proposal() is None, "not at once again"
@@ -104,10 +104,22 @@ def test_rejected_member_leaves_the_proposal_and_the_others_stay() -> None:
     asked = leader.proposal()
     assert asked.members == (ME, OTHER, THIRD)
     leader.facts[THIRD] = None
-    leader.leader.isr_refused(asked, IneligibleReplica("gone"))
+    leader.leader.isr_refused(asked, IneligibleReplica("gone"), 0)
     assert leader.leader.isr.maximal_isr() == (ME, OTHER)
     leader.fetch(OTHER, 5, now_ms=600)
     assert leader.proposal().members == (ME, OTHER)
+
+
+def test_pause_after_a_rejection_begins_at_the_rejection() -> None:
+    """The leader may have received no fetch for long: followers report changes only."""
+    leader = IsrLeader(end=5)
+    leader.fetch(OTHER, 5)
+    leader.leader.isr_refused(leader.proposal(), IneligibleReplica("fenced"), 9_000)
+    assert leader.leader.isr_proposal() is None
+    leader.fetch(OTHER, 5, now_ms=9_400)
+    assert leader.leader.isr_proposal() is None
+    leader.fetch(OTHER, 5, now_ms=9_500)
+    assert leader.leader.isr_proposal() is not None
 
 
 @pytest.mark.parametrize("error", [InvalidUpdateVersion("?"), FencedLeaderEpoch("?")])
@@ -116,7 +128,7 @@ def test_stale_proposal_keeps_the_maximal_isr_until_the_metadata_arrives(
 ) -> None:
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
-    leader.leader.isr_refused(leader.proposal(), error)
+    leader.leader.isr_refused(leader.proposal(), error, 0)
     assert leader.leader.isr_proposal() is None
     assert OTHER in leader.leader.isr.maximal_isr()
     leader.lead(partition_epoch=1)

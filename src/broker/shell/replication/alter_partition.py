@@ -123,7 +123,7 @@ class AlterPartitionManager:
         _LOG.debug("broker.isr_refused partition=%s error=%s", replica.partition.name, error)
         leader = replica.partition.leader
         if leader is not None:
-            replica.progressed(leader.isr_refused(proposal, error))
+            replica.progressed(leader.isr_refused(proposal, error, self._clock.now_ms()))
         self.request_change(replica)
         if isinstance(error, IneligibleReplica):
             asyncio.get_running_loop().call_later(REVIEW_MS / 1000, self._review, replica)
