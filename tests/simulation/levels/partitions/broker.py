@@ -17,6 +17,7 @@ from quorumlog.broker.partition_follower import (
     divergence,
 )
 from quorumlog.broker.partition_leader import NO_PROGRESS, PartitionProgress
+from quorumlog.broker.purgatory import PurgatoryEntry
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.ids import NO_NODE, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, effective_configs
@@ -125,13 +126,17 @@ class AppliedMetadata:
     """The effect of a metadata change on a broker."""
 
     taken: list[Place]  # partitions whose leadership changed
-    kept: list[tuple[Place, int]]  # still led, with the previous high watermark
+    progress: list[tuple[Place, PartitionProgress]]  # of the led partitions
+    # the waits of those no longer led
+    failed: list[tuple[Partition, Place, tuple[PurgatoryEntry, ...]]]
 
 
 class ModelBroker:
     """A machine. Its process runs from `start` to `end`."""
 
-    def __init__(self, node_id: NodeId, *, lag_time_max_ms: int) -> None:
+    def __init__(
+        self, node_id: NodeId, *, lag_time_max_ms: int, waits_max: int = WAITS_MAX, rack: str = ""
+    ) -> None:
         self.node_id = node_id
         self.disk = ModelDisk()
         self.is_alive = False
@@ -146,6 +151,8 @@ class ModelBroker:
         ] = {}  # fetches that wait at this leader
         self.isr_candidates: dict[Place, None] = {}  # partitions whose ISR may change
         self.numbers: dict[Place, int] = {}  # of the newest fetch of each partition
+        self.rack = rack
+        self.waits_max = waits_max
         self._lag_time_max_ms = lag_time_max_ms
 
     def start(self) -> None:
@@ -169,7 +176,7 @@ class ModelBroker:
     def facts(self, node: NodeId) -> BrokerFacts | None:
         """Return the state of another broker in this one's metadata."""
         broker = self.image.brokers.get(node)
-        return None if broker is None else BrokerFacts(broker.epoch, broker.is_active)
+        return None if broker is None else BrokerFacts(broker.epoch, broker.is_active, broker.rack)
 
     # --- the metadata --------------------------------------------------------------------------
 
@@ -181,10 +188,14 @@ class ModelBroker:
             touched = [*image.partitions_on(self.node_id)]
             for place in self.disk.logs.keys() - touched:
                 self._remove(place)
-        applied = AppliedMetadata([], [])
+        applied = AppliedMetadata([], [], [])
         for place in touched:
             topic, state = image.topics_by_id[place[0]], image.partition(*place)
             if state is None or self.node_id not in state.replicas:
+                partition = self.replicas.get(place)
+                if partition is not None:
+                    gone = NotLeaderOrFollower(f"node {self.node_id} has no replica any more")
+                    applied.failed.append((partition, place, partition.resign(gone)))
                 self._remove(place)
             elif state != before.partition(*place):
                 self._apply_to(place, topic, state, now_ms, applied)
@@ -205,17 +216,21 @@ class ModelBroker:
         now_ms: int,
         applied: AppliedMetadata,
     ) -> None:
-        mark = self.replicas[place].high_watermark if place in self.led else None
-        if self._take(place, topic, state, now_ms):
+        if self._take(place, topic, state, now_ms, applied):
             applied.taken.append(place)
-        elif mark is not None and self.replicas[place].is_leader:
-            applied.kept.append((place, mark))
         if self.replicas[place].is_leader:
             self.led[place] = self.isr_candidates[place] = None
         else:
             self.led.pop(place, None)
 
-    def _take(self, place: Place, topic: TopicImage, state: PartitionImage, now_ms: int) -> bool:
+    def _take(
+        self,
+        place: Place,
+        topic: TopicImage,
+        state: PartitionImage,
+        now_ms: int,
+        applied: AppliedMetadata,
+    ) -> bool:
         """Become leader or follower. Return True if the leader epoch changed."""
         partition = self.replicas.get(place)
         if partition is None:
@@ -223,7 +238,7 @@ class ModelBroker:
                 topic.name,
                 place[1],
                 self.node_id,
-                waits_max=WAITS_MAX,
+                waits_max=self.waits_max,
                 brokers=self.facts,
                 lag_time_max_ms=self._lag_time_max_ms,
             )
@@ -232,19 +247,22 @@ class ModelBroker:
             partition.high_watermark = Offset(max(kept, found.start))
         before, log = partition.leader_epoch, self.disk.log(place)
         if state.leader == self.node_id:
-            partition.become_leader(
+            progress = partition.become_leader(
                 leader_state(topic, state),
                 log_end_offset=Offset(log.end),
                 flushed_end_offset=Offset(log.flushed),
                 now_ms=now_ms,
             )
+            applied.progress.append((place, progress))
         elif partition.follower is None or state.leader_epoch > before:
             followed = FollowerState(
                 leader_id=state.leader,
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
             )
-            partition.become_follower(followed, NotLeaderOrFollower(f"node {state.leader} leads"))
+            error = NotLeaderOrFollower(f"node {state.leader} leads")
+            waits = partition.become_follower(followed, error)
+            applied.failed.append((partition, place, waits))
         return state.leader_epoch != before
 
     # --- as a follower -------------------------------------------------------------------------
@@ -380,7 +398,9 @@ def _answer(
 
 def leader_state(topic: TopicImage, state: PartitionImage) -> LeaderAndIsr:
     """Return the leader state of a partition in the metadata."""
-    min_isr, counts_flushed = _settings(tuple(sorted(topic.configs.items())), len(state.replicas))
+    min_isr, counts_flushed, mirrors = _settings(
+        tuple(sorted(topic.configs.items())), len(state.replicas)
+    )
     return LeaderAndIsr(
         leader_epoch=state.leader_epoch,
         partition_epoch=state.partition_epoch,
@@ -389,11 +409,15 @@ def leader_state(topic: TopicImage, state: PartitionImage) -> LeaderAndIsr:
         min_isr=min(min_isr, len(state.replicas)),
         counts_flushed=counts_flushed,
         recovering=state.recovering,
+        mirrors=mirrors,
     )
 
 
 @cache
-def _settings(configs: tuple[tuple[str, str], ...], replication_factor: int) -> tuple[int, bool]:
-    """Return min.insync.replicas, and True if only flushed offsets count."""
+def _settings(
+    configs: tuple[tuple[str, str], ...], replication_factor: int
+) -> tuple[int, bool, str]:
+    """Return min.insync.replicas, True if only flushed offsets count, and the mirror's source."""
     effective = effective_configs(dict(configs), replication_factor=replication_factor)
-    return int(effective["min.insync.replicas"]), effective["flush.policy"] == "fsync"
+    min_isr, policy = effective["min.insync.replicas"], effective["flush.policy"]
+    return int(min_isr), policy == "fsync", effective.get("mirror.source", "")

@@ -157,9 +157,12 @@ class PartitionFaultInjector:
             )
 
     def _fence_silent(self, node: NodeId, life: int, epoch: Offset) -> None:
-        self.world.at(
-            self.world.options.session_timeout_ms * 1000, self.world.lifecycle.fence, node, epoch
-        )
+        after_us = self.world.options.session_timeout_ms * 1000
+        self.world.at(after_us, self._fence_paused, node, epoch)
+
+    def _fence_paused(self, node: NodeId, epoch: Offset) -> None:
+        if self.world.is_faulty:
+            self.world.lifecycle.fence(node, epoch)
 
     def move(self) -> None:
         """Start a reassignment, give one in progress another target, or cancel it."""

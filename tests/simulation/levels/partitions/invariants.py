@@ -6,12 +6,21 @@ Each check costs the size of the change.
 from collections.abc import Iterable
 
 from quorumlog.broker.partition import Partition
-from quorumlog.ids import NO_NODE
+from quorumlog.ids import NO_NODE, NodeId
 from quorumlog.metadata import MetadataImage, effective_configs
 from quorumlog.metadata.image import PartitionImage
 
 from ...checkers.violation import Violation
-from .broker import ModelBroker, ModelLog, Place, Value
+from .broker import (
+    DELETED,
+    FetchRequest,
+    FetchResponse,
+    ModelBroker,
+    ModelLog,
+    Place,
+    Value,
+)
+from .controller import ModelController
 
 
 class PartitionInvariants:
@@ -24,8 +33,16 @@ class PartitionInvariants:
         # by node and life: checked up to this high watermark
         self._looked: dict[tuple[int, int, Place], int] = {}
         self.acks = 0
+        # by node, life and partition: the replica with the high watermark that it had last
+        self._marks: dict[tuple[int, int, Place], tuple[Partition, int]] = {}
         self.lossy: set[Place] = set()  # partitions with a leader that had to recover
         self.starts: dict[Place, int] = {}  # the largest start of a deletion
+
+    def watch(
+        self, brokers: dict[NodeId, ModelBroker], controller: ModelController, *, is_fsync: bool
+    ) -> None:
+        """Set the machines and the controller that the checks compare."""
+        self._brokers, self._controller, self._is_fsync = brokers, controller, is_fsync
 
     def deleted(self, place: Place, start: int) -> None:
         """Record a deletion of the records below `start`."""
@@ -46,12 +63,13 @@ class PartitionInvariants:
         self._check_start(place, log, partition.name)
         known = self.committed.setdefault(place, [])
         key = (broker.node_id, broker.life, place)
-        start = max(min(self._looked.get(key, 0), mark), log.start)
+        start, is_new = max(min(self._looked.get(key, 0), mark), log.start), False
         if start > len(known):
             raise Violation("DeletedInCommitted", f"{partition.name}: {start} > {len(known)}")
         for offset in range(start, mark):
             if offset == len(known):
                 known.append(log.entries[offset])
+                is_new = True
             elif known[offset] != log.entries[offset]:
                 raise Violation(
                     "ConsistentRead",
@@ -59,6 +77,114 @@ class PartitionInvariants:
                     f" {log.entries[offset]}, {known[offset]} was committed before",
                 )
         self._looked[key] = mark
+        image = self._controller.image
+        state = image.partition(*place)
+        if is_new and state is not None:
+            self._check_candidates(image, place, state, partition.name)
+
+    def _check_candidates(
+        self, image: MetadataImage, place: Place, state: PartitionImage, name: str
+    ) -> None:
+        """Check that every replica that may be elected has all committed records."""
+        end = len(self.committed.get(place, ()))
+        for node in (*state.isr, *state.elr):
+            registered, disk = image.brokers[node], self._brokers[node].disk
+            if (registered.boot_id, registered.directory_id[-1]) != (str(disk.boot), disk.number):
+                continue  # the controller has not learned of its loss yet
+            log = disk.logs.get(place)
+            held = 0 if log is None else log.flushed if self._is_fsync else log.end
+            if held < end:
+                raise Violation(
+                    "CompleteCandidates",
+                    f"{name}: node {node} of ISR {state.isr} and ELR {state.elr} has {held} of"
+                    f" {end} committed records",
+                )
+
+    def mark_seen(
+        self,
+        broker: ModelBroker,
+        place: Place,
+        partition: Partition,
+        *,
+        is_reported: bool | None = None,
+    ) -> None:
+        """Check that a high watermark never decreases, and that `is_reported` says whether it has
+        advanced; None: nothing is reported."""
+        mark, key = partition.high_watermark, (broker.node_id, broker.life, place)
+        known, before = self._marks.get(key, (None, 0))
+        self._marks[key] = partition, mark
+        if known is not partition:
+            return
+        name = f"{partition.name}: node {broker.node_id}"
+        if mark < before and place not in self.lossy:
+            raise Violation("MonotonicHighWatermark", f"{name} from {before} to {mark}")
+        if mark > broker.disk.log(place).end:
+            raise Violation("HighWatermarkInLog", f"{name}: {mark} > {broker.disk.log(place).end}")
+        if is_reported is not None and is_reported != (mark > before):
+            raise Violation(
+                "ReportedProgress", f"{name} from {before} to {mark}, reported: {is_reported}"
+            )
+
+    def led(self, broker: ModelBroker, place: Place, partition: Partition) -> None:
+        """Check MaximalIsr: a leader counts on every member of the controller's ISR."""
+        state = self._controller.image.partition(*place)
+        leader = partition.leader
+        if state is None or leader is None or state.leader != broker.node_id:
+            return
+        if state.leader_epoch != partition.leader_epoch:
+            return
+        counted = leader.isr.maximal_isr()
+        if not set(state.isr) <= set(counted):
+            raise Violation(
+                "MaximalIsr", f"{partition.name}: counts on {counted}, the ISR is {state.isr}"
+            )
+
+    def copied(
+        self, broker: ModelBroker, asked: FetchRequest, reply: FetchResponse
+    ) -> list[tuple[int, Value]]:
+        """Return a follower's entries if a response may remove some; else none."""
+        answer, log = reply.answer, broker.disk.log(asked.place)
+        if answer.diverging is None and answer.first_offset in (None, log.end):
+            return [] if answer.log_start_offset <= log.end else list(log.entries)
+        return list(log.entries)
+
+    def took(
+        self,
+        broker: ModelBroker,
+        asked: FetchRequest,
+        reply: FetchResponse,
+        before: list[tuple[int, Value]],
+    ) -> None:
+        """Check a follower's log after a response of the leader of its epoch.
+
+        Its last record before the new ones is that of the leader (the log matching property), and
+        it has removed no record that the leader has (KIP-101, KIP-279).
+        """
+        leader, place = self._brokers[asked.leader], asked.place
+        led = leader.replicas.get(place)
+        if not leader.is_alive or led is None or not led.is_leader:
+            return
+        if not led.leader_epoch == reply.answer.leader_epoch == broker.replicas[place].leader_epoch:
+            return  # one of them is in another epoch
+        log, other = broker.disk.log(place), leader.disk.log(place)
+        previous = log.end - len(reply.entries) - 1
+        start = max(log.start, other.start)
+        has_new = reply.answer.diverging is None and start <= previous < log.end - 1
+        if has_new and log.entries[previous] != other.entries[previous]:
+            raise Violation(
+                "LogMatching",
+                f"{led.name} at {previous}: node {broker.node_id} has {log.entries[previous]}"
+                f" and appends what follows in epoch {led.leader_epoch}",
+            )
+        for offset in range(other.start, min(len(before), other.end)):
+            if log.start <= offset < log.end or before[offset] == DELETED:
+                continue
+            if before[offset] == other.entries[offset]:
+                raise Violation(
+                    "NeedlessTruncation",
+                    f"{led.name} at {offset}: node {broker.node_id} removes {before[offset]}, which"
+                    f" leader {leader.node_id} has too",
+                )
 
     def became_leader(self, broker: ModelBroker, place: Place, partition: Partition) -> None:
         """Check LeaderCompleteness: a leader has every committed and acknowledged record."""
@@ -98,7 +224,14 @@ class PartitionInvariants:
             if state.recovering:
                 self.lossy.add((topic_id, index))
             min_isr = min(int(configs["min.insync.replicas"]), len(state.replicas))
-            _check_partition(image, f"{topic.name}-{index}", state, min_isr)
+            name = f"{topic.name}-{index}"
+            _check_partition(image, name, state, min_isr)
+            if (topic_id, index) not in self.lossy:
+                self._check_candidates(image, (topic_id, index), state, name)
+            leader = self._brokers.get(state.leader)
+            led = None if leader is None else leader.replicas.get((topic_id, index))
+            if leader is not None and led is not None and leader.is_alive:
+                self.led(leader, (topic_id, index), led)
 
     def final(self, place: Place, logs: list[ModelLog]) -> None:
         """Check after healing that all replicas have the same records, acknowledged ones

@@ -1,14 +1,28 @@
 """ISR changes between leaders and the controller: requests, decisions, responses, each losable."""
 
-from typing import Any
+import math
+from typing import Any, Final
 
-from quorumlog.broker.isr import IsrProposal
-from quorumlog.errors import NotController, OutcomeUnknown, QuorumlogError, StaleBrokerEpoch
+from quorumlog.broker.isr import ISR_PAUSE_MS, IsrProposal
+from quorumlog.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidUpdateVersion,
+    NewLeaderElected,
+    NotController,
+    OutcomeUnknown,
+    QuorumlogError,
+    StaleBrokerEpoch,
+)
 from quorumlog.ids import Epoch, NodeId
 from quorumlog.metadata import AlterPartitions, IsrChange, PartitionsAltered
 
+from ...checkers.violation import Violation
 from .broker import ModelBroker, Place
 from .world import PartitionWorld
+
+FINAL: Final = FencedLeaderEpoch, InvalidUpdateVersion, NewLeaderElected
+"""Refusals of epochs, which never become current again."""
 
 
 class IsrUpdates:
@@ -16,6 +30,10 @@ class IsrUpdates:
 
     def __init__(self, world: PartitionWorld) -> None:
         self.world = world
+        self.sent = 0  # requests
+        # By leader, its life and partition: the epochs of the last refused request, and until when
+        # it must not be repeated.
+        self._refused: dict[tuple[NodeId, int, Place], tuple[tuple[int, int], float]] = {}
         self._asking: dict[NodeId, bool] = {}  # brokers with a request in flight
 
     def check_isr_later(self, broker: ModelBroker, life: int) -> None:
@@ -58,8 +76,22 @@ class IsrUpdates:
         broker.isr_candidates.clear()
         if not asked:
             return
+        for place, proposal in asked.items():
+            self._check_repeated(broker, place, proposal)
         self._asking[node] = True
+        self.sent += 1
         self.world.at(self.world.latency_us(), self._decide_isr, broker, broker.life, asked)
+
+    def _check_repeated(self, broker: ModelBroker, place: Place, proposal: IsrProposal) -> None:
+        """Check that a refused request is not repeated: never if its epochs are old, and after a
+        pause if a replica was not eligible."""
+        epochs, until_ms = self._refused.get((broker.node_id, broker.life, place), ((-1, -1), 0))
+        if epochs == _epochs(proposal) and self.world.now_ms < until_ms:
+            raise Violation(
+                "RefusedBefore",
+                f"node {broker.node_id} repeats {proposal} of partition {place[1]} before"
+                f" {until_ms} ms",
+            )
 
     def _decide_isr(self, broker: ModelBroker, life: int, asked: dict[Place, IsrProposal]) -> None:
         outcome: Any = OutcomeUnknown("the request was lost")
@@ -107,7 +139,12 @@ class IsrUpdates:
                 self.world.note(f"isr refused: {type(result).__name__}", broker.node_id, place[1])
                 if leader is None:
                     continue
-                progress = leader.isr_refused(proposal, result)
+                progress = leader.isr_refused(proposal, result, self.world.now_ms)
+                if isinstance(result, (IneligibleReplica, *FINAL)):
+                    is_final = isinstance(result, FINAL)
+                    until_ms = math.inf if is_final else self.world.now_ms + ISR_PAUSE_MS
+                    key = broker.node_id, broker.life, place
+                    self._refused[key] = _epochs(proposal), until_ms
             elif leader is not None:
                 progress = leader.isr_accepted(
                     proposal,
@@ -124,6 +161,10 @@ class IsrUpdates:
 
     def _ask_awake(self, broker: ModelBroker, life: int) -> None:
         self.world.when_awake(broker, life, self.ask_for_isr, broker.node_id)
+
+
+def _epochs(proposal: IsrProposal) -> tuple[int, int]:
+    return proposal.leader_epoch, proposal.partition_epoch
 
 
 def _change(place: Place, proposal: IsrProposal) -> IsrChange:

@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from quorumlog.broker.partition import Partition
-from quorumlog.broker.partition_leader import PartitionProgress
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import DirectoryId, NodeId, Offset
 from quorumlog.metadata import Command, FenceBroker, MetadataImage, RegisterBroker, UnfenceBroker
@@ -43,6 +42,7 @@ class BrokerLifecycle:
                 incarnation_id=bytes([node]) * 8 + broker.life.to_bytes(8),
                 directory_id=DirectoryId(bytes([node]) * 15 + bytes([broker.disk.number])),
                 grpc_address=f"n{node}:1",
+                rack=broker.rack,
                 boot_id=str(broker.disk.boot),
                 clean_start=broker.disk.was_clean,
             )
@@ -74,6 +74,7 @@ class BrokerLifecycle:
         broker = self.world.brokers[node]
         epoch = broker.broker_epoch
         broker.end(clean=clean)
+        self.world.waits.ended(broker)
         for held in broker.parked.values():
             for _, asked in sorted(held.items()):
                 self.world.traffic.fetch_again_later(asked)  # its connection broke
@@ -136,6 +137,10 @@ class BrokerLifecycle:
         controller = self.world.controller
         touched = controller.touched(node, start=start, end=end)
         applied = broker.apply(image, touched, self.world.now_ms)
+        for partition, place, waits in applied.failed:
+            for wait in waits:
+                self.world.waits.released(broker, place, partition, wait)
+            self.world.waits.check_count(broker, place, partition)
         for place in applied.taken:
             partition = broker.replicas[place]
             self.world.traffic.flush(
@@ -145,9 +150,8 @@ class BrokerLifecycle:
                 self._became_leader(broker, place, partition)
             else:
                 self.world.traffic.fetch(node, broker.life, place)
-        for place, mark in sorted(applied.kept):
-            moved = broker.replicas[place].high_watermark > mark
-            self.world.traffic.progressed(broker, place, PartitionProgress((), moved))
+        for place, progress in sorted(applied.progress, key=lambda each: each[0]):
+            self.world.traffic.progressed(broker, place, progress)
         if controller.touches_brokers(start=start, end=end):
             self.world.isr.look_at_lacking(broker)
         self.world.isr.ask_for_isr(node)

@@ -40,6 +40,11 @@ class ReplicationOptions:
     wipe_every_ms: int = 0  # a disk is replaced; unclean topics only
     delete_every_ms: int = 0  # the first records of a partition are deleted
     deposed: float = 0.0  # probability, of ISR requests: they reach a deposed controller
+    racks: int = 0  # 0: brokers have none
+    waits_max: int = 0  # waiting produce requests of a partition; 0: unbounded
+    timeout_ms: int = 0  # after which clients give up waiting; 0: never
+    has_mirror: bool = False  # the first topic is a mirror
+    requests_per_s: float = 0.0  # of clients with old or new metadata, at any broker
 
     def differing(self) -> str:
         """Return every option that differs from its default, as text."""
@@ -94,4 +99,9 @@ def draw(entropy: SimEntropy) -> ReplicationOptions:
         wipe_every_ms=rare("wipes", 0.5, 300, 3_000) if is_unclean else 0,
         delete_every_ms=rare("deletions", 0.3, 20, 2_000),
         deposed=0.2 if entropy.stream("deposed").chance(0.3) else 0.0,
+        racks=rare("racks", 0.6, 2, 4),
+        waits_max=rare("waits", 0.3, 2, 50),
+        timeout_ms=rare("timeouts", 0.4, 1, 300),
+        has_mirror=entropy.stream("mirrors").chance(0.2),
+        requests_per_s=entropy.stream("requests").spread(5, 100),
     )

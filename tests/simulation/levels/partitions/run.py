@@ -21,13 +21,16 @@ from .faults import PartitionFaultInjector
 from .isr import IsrUpdates
 from .lifecycle import BrokerLifecycle
 from .options import ReplicationOptions
+from .requests import ClientRequests
 from .scripted import ScriptedPartitionWorld
+from .steady import SteadyState
 from .traffic import Traffic
 from .world import PartitionWorld
 
 SECOND_US: Final = 1_000_000
 HEAL_US: Final = 60 * SECOND_US  # bound of the convergence after the faults
 SAFETY_US_MAX: Final = 120 * SECOND_US
+SOURCE: Final = "other"  # the cluster that a mirror copies
 
 
 class PartitionsRun:
@@ -50,6 +53,7 @@ class PartitionsRun:
         self.world.traffic = Traffic(self.world)
         self.world.isr = IsrUpdates(self.world)
         self.faults = PartitionFaultInjector(self.world)
+        self.requests = ClientRequests(self.world)
         self.facts: dict[str, int] = {}
 
     @property
@@ -68,6 +72,7 @@ class PartitionsRun:
         self.world.note("healed", self.world.now_ms)
         left = self._unfinished()
         assert not left, f"not in order {HEAL_US // SECOND_US} s after the faults: {left}"
+        SteadyState(self.world, self.requests).play()
         for place, state in self.world.partitions():
             logs = [self.world.brokers[node].disk.log(place) for node in state.replicas]
             self.world.checks.final(place, logs)
@@ -98,11 +103,13 @@ class PartitionsRun:
                         ("min.insync.replicas", str(options.min_isr)),
                         ("flush.policy", policy),
                         ("unclean.leader.election.enable", str(options.is_unclean).lower()),
+                        *((("mirror.source", SOURCE),) if self.world.is_mirror(number) else ()),
                     ),
                 )
             )
         self.world.events = 0
         self.world.traffic.append_later()
+        self.requests.again()
         for every_ms, fault in (
             (options.crash_every_ms, self.faults.crash),
             (options.power_every_ms, self.faults.cut_power),
@@ -122,7 +129,7 @@ class PartitionsRun:
         self.world.is_faulty = False
         self.world.note("heal")
         for node, broker in self.world.brokers.items():
-            broker.paused_until_us = 0
+            self.world.resume(broker)
             if not broker.is_alive:
                 self.world.lifecycle.start(node)
 
@@ -140,6 +147,8 @@ class PartitionsRun:
             end = leader.disk.log(place).end
             for node in state.replicas:
                 replica = self.world.brokers[node].replicas.get(place)
+                if self.world.brokers[node].image is not self.world.controller.image:
+                    yield f"{place[1]}: node {node} has older metadata"
                 if replica is None or not replica.high_watermark == end == (
                     self.world.brokers[node].disk.log(place).end
                 ):

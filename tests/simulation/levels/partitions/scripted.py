@@ -77,7 +77,7 @@ class ScriptedPartitionWorld(PartitionWorld):
 def key_of(what: Callable[..., None], arguments: tuple[Any, ...]) -> str:
     """Return the key of an event, such as "serve n1>n2 topic-0-1"."""
     name = what.__name__.strip("_")
-    if name == "when_awake":
+    if name in ("when_awake", "delayed"):
         return key_of(arguments[2], (arguments[0], *arguments[3:]))
     words: dict[str, None] = {}
     for argument in arguments:

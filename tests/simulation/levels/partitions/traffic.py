@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Final
 
+from quorumlog.broker.partition import Partition
 from quorumlog.broker.partition_leader import PartitionProgress
-from quorumlog.broker.purgatory import Acks, PurgatoryEntry
-from quorumlog.errors import QuorumlogError
+from quorumlog.broker.purgatory import Acks, Purgatory, PurgatoryEntry
+from quorumlog.errors import Overloaded, QuorumlogError
 from quorumlog.ids import NodeId, Offset
 
+from ...checkers.violation import Violation
 from .broker import FetchRequest, FetchResponse, ModelBroker, Place
+from .waits import Wait
 from .world import PartitionWorld
 
 SECOND_US: Final = 1_000_000
@@ -28,6 +31,7 @@ class Traffic:
         self.world = world
         self.target = target or self.led_partition
         self.refused = 0  # appends
+        self.sent = 0  # fetches and responses
         self._values = 0
 
     def fetch(self, node: NodeId, life: int, place: Place) -> None:
@@ -38,10 +42,11 @@ class Traffic:
             return
         leader = self.world.brokers[broker.replicas[place].followed]
         self.fetch_again_later(asked)
+        self.sent += 1
         if not self.world.is_lost():
             self.world.at(self.world.latency_us(), self._serve, leader, asked, life)
         if self.world.is_faulty and self.world.random.random() < self.world.options.late:
-            self.world.at(20 * self.world.latency_us(), self._serve, leader, asked, life)
+            self.world.at(20 * self.world.latency_us(), self._serve_late, leader, asked, life)
 
     def fetch_again_later(self, asked: FetchRequest) -> None:
         """Repeat a fetch that gets no response.
@@ -63,6 +68,10 @@ class Traffic:
 
     def _serve(self, leader: ModelBroker, asked: FetchRequest, life: int) -> None:
         self.world.when_awake(leader, leader.life, self._serve_now, leader, asked, life)
+
+    def _serve_late(self, leader: ModelBroker, asked: FetchRequest, life: int) -> None:
+        if self.world.is_faulty:
+            self._serve(leader, asked, life)
 
     def _serve_now(self, leader: ModelBroker, asked: FetchRequest, life: int) -> None:
         try:
@@ -90,6 +99,7 @@ class Traffic:
         self.fetch_again_later(held)
 
     def _reply(self, asked: FetchRequest, life: int, reply: FetchResponse) -> None:
+        self.sent += 1
         if not self.world.is_lost():
             self.world.at(self.world.latency_us(), self._answered, asked, life, reply)
 
@@ -107,9 +117,11 @@ class Traffic:
         is_of_another = reply.answer.leader_epoch != partition.leader_epoch
         if broker.numbers.get(place) != asked.number and not is_of_another:
             return
+        log, before = broker.disk.log(place), self.world.checks.copied(broker, asked, reply)
         moved = broker.take(place, reply.answer, reply.entries)
         partition.check_invariants()
-        log = broker.disk.log(place)
+        self.world.checks.took(broker, asked, reply, before)
+        self.world.checks.mark_seen(broker, place, partition)
         self.world.note("took", broker.node_id, place[1], log.end, partition.high_watermark)
         if moved:
             self.world.checks.mark_moved(broker, place, partition)
@@ -149,20 +161,24 @@ class Traffic:
         """Check a leader's progress and answer the waiting clients and followers."""
         partition = leader.replicas[place]
         partition.check_invariants()
-        for wait in progress.released:
-            self._released(leader, place, wait)
+        for entry in progress.released:
+            self._ended(leader, partition, entry.token, entry)
+        self.world.waits.check(leader, place, partition)
+        self.world.checks.led(leader, place, partition)
+        self.world.checks.mark_seen(
+            leader, place, partition, is_reported=progress.high_watermark_moved
+        )
         if progress.high_watermark_moved:
             self.world.note("mark", leader.node_id, place[1], partition.high_watermark)
             self.world.checks.mark_moved(leader, place, partition)
             self._news(leader, place)
 
-    def _released(self, leader: ModelBroker, place: Place, wait: PurgatoryEntry) -> None:
-        if wait.error is None:
-            offset, value = wait.token
-            assert leader.disk.log(place).entries[offset][1] == value, (
-                "an acknowledged record differs"
-            )
-            self.world.checks.acknowledged(place, offset, value)
+    def _ended(
+        self, leader: ModelBroker, partition: Partition, wait: Wait, entry: PurgatoryEntry
+    ) -> None:
+        self.world.waits.released(leader, wait.place, partition, entry)
+        if wait.acks is Acks.ALL:
+            self.world.checks.acknowledged(wait.place, wait.offset, wait.value)
 
     def _news(self, leader: ModelBroker, place: Place) -> None:
         """Serve the fetches that wait for this partition."""
@@ -182,21 +198,48 @@ class Traffic:
             self.refused += 1
             return
         broker, place = target
-        partition, log = broker.replicas[place], broker.disk.log(place)
-        acks = Acks.ALL if self.world.random.random() < 0.8 else Acks.LEADER
+        drawn = self.world.random.random()
+        acks = Acks.ALL if drawn < 0.8 else Acks.LEADER if drawn < 0.95 else Acks.NONE
         try:
-            leader = partition.check_leader(None)
-            state = leader.admit(acks)
+            self.append(broker, place, acks)
         except QuorumlogError:
             self.refused += 1
-            return
+
+    def append(self, broker: ModelBroker, place: Place, acks: Acks) -> Wait:
+        """Append a record at the leader. Raises the errors of `admit`."""
+        partition, log = broker.replicas[place], broker.disk.log(place)
+        leader = partition.check_leader(None)
+        is_full = self.world.waits.count(broker, place) >= broker.waits_max
+        try:
+            state = leader.admit(acks, is_mirrored=self.world.is_mirror(place[0][0] - 1))
+        except Overloaded:
+            if not is_full:
+                raise Violation("WaitsBounded", f"{partition.name}: refused too early") from None
+            raise
+        if is_full and acks is not Acks.NONE:
+            raise Violation("WaitsBounded", f"{partition.name}: admitted above the limit")
         self._values += 1
         log.append(state.leader_epoch, self._values)
-        if acks is Acks.ALL:
-            leader.wait_for(acks, Offset(log.end), (log.end - 1, self._values))
+        wait = Wait(place, acks, log.end - 1, self._values)
         self._advance(broker, place)
+        if acks is not Acks.NONE:
+            self._wait(broker, partition, wait)
         self.flush(broker, place)
         self._news(broker, place)
+        return wait
+
+    def _wait(self, broker: ModelBroker, partition: Partition, wait: Wait) -> None:
+        leader, end = partition.check_leader(None), Offset(wait.offset + 1)
+        if leader.is_acknowledged(wait.acks, end):
+            self.world.waits.add(broker, wait)
+            self._ended(broker, partition, wait, PurgatoryEntry(end, wait, Purgatory()))
+            return
+        wait.entry = leader.wait_for(wait.acks, end, wait)
+        self.world.waits.add(broker, wait)
+        timeout_ms = self.world.options.timeout_ms
+        if timeout_ms and self.world.is_faulty:
+            cancel = self.world.waits.cancel
+            self.world.at(timeout_ms * 1_000, cancel, broker, broker.life, wait)
 
     def led_partition(self) -> tuple[ModelBroker, Place] | None:
         """Draw a partition of a running leader; None if the drawn broker leads none."""

@@ -3,7 +3,7 @@
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from quorumlog.ids import NodeId
@@ -11,10 +11,11 @@ from quorumlog.metadata.image import PartitionImage
 from quorumlog.simulation.entropy import SimEntropy
 
 from ...shrink.script import MakeRandom, plain_random
-from .broker import ModelBroker, Place
+from .broker import WAITS_MAX, ModelBroker, Place
 from .controller import ModelController
 from .invariants import PartitionInvariants
 from .options import ReplicationOptions, draw
+from .waits import ProduceWaits
 
 if TYPE_CHECKING:
     from .isr import IsrUpdates
@@ -55,9 +56,16 @@ class PartitionWorld:
         self.is_faulty = True
         self.last: deque[str] = deque(maxlen=LINES_KEPT)
         self.brokers = {
-            NodeId(n): ModelBroker(NodeId(n), lag_time_max_ms=self.options.lag_time_max_ms)
+            NodeId(n): ModelBroker(
+                NodeId(n),
+                lag_time_max_ms=self.options.lag_time_max_ms,
+                waits_max=self.options.waits_max or WAITS_MAX,
+                rack=f"rack-{n % self.options.racks}" if self.options.racks else "",
+            )
             for n in range(1, self.options.brokers + 1)
         }
+        self.waits = ProduceWaits()
+        self.checks.watch(self.brokers, self.controller, is_fsync=self.options.fsync)
         self._trace = trace
         self._digest = hashlib.blake2b(digest_size=16)
         self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -83,6 +91,14 @@ class PartitionWorld:
             what(*arguments)
         self.now_us = max(self.now_us, until_us) if events is None else self.now_us
 
+    def resume(self, broker: ModelBroker) -> None:
+        """End the pause of a process: its delayed calls follow at once."""
+        broker.paused_until_us = 0
+        for number, (due_us, sequence, what, arguments) in enumerate(self._queue):
+            if due_us > self.now_us and what == self._delayed and arguments[0] is broker:
+                self._queue[number] = self.now_us, sequence, what, arguments
+        heapify(self._queue)
+
     def before_event(self, what: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """Note that an event follows: `what(*arguments)`."""
 
@@ -93,6 +109,10 @@ class PartitionWorld:
         self.last.append(line)
         if self._trace is not None:
             self._trace(line)
+
+    def is_mirror(self, number: int) -> bool:
+        """Return True if a topic is a mirror."""
+        return self.options.has_mirror and number == 0
 
     @property
     def now_ms(self) -> int:
@@ -121,6 +141,11 @@ class PartitionWorld:
             return
         if broker.paused_until_us > self.now_us:
             left_us = broker.paused_until_us - self.now_us
-            self.at(left_us, self.when_awake, broker, life, what, *arguments)
+            self.at(left_us, self._delayed, broker, life, what, *arguments)
             return
         what(*arguments)
+
+    def _delayed(
+        self, broker: ModelBroker, life: int, what: Callable[..., None], *arguments: Any
+    ) -> None:
+        self.when_awake(broker, life, what, *arguments)
