@@ -163,6 +163,8 @@ class SteadyState:
         everything."""
         slow_us = self._lag_us // HOPS_A_LAG_UNDER_LOAD
         self._use_hops(slow_us)
+        flush_us = (2 * slow_us, 3 * slow_us)  # slower than the fetches
+        self.world.options = replace(self.world.options, flush_us=flush_us)
         self._load(leader, place, self._lag_us * 2)
         self._use_hops(self._lag_us // HOPS_A_LAG)
         self._wait(APPEND_HOPS // 2 * slow_us)
@@ -177,8 +179,10 @@ class SteadyState:
                 started.append(world.now_us)
             except Overloaded:
                 assert world.options.waits_max, "no limit of waits was drawn"
+            except NotEnoughReplicas as error:
+                raise Violation("IsrMembers", f"{place[1]}, under load: {error}") from None
             self._wait(self._hop_us // 2)
-            overdue_us = world.now_us - APPEND_HOPS * self._hop_us
+            overdue_us = world.now_us - 2 * APPEND_HOPS * self._hop_us
             late = [wait for wait, at_us in zip(waits, started, strict=True) if at_us < overdue_us]
             if late and self._waiting([(leader, late[-1])]):
                 raise Violation("Prompt", f"{place[1]}: an append waits under load")
