@@ -20,6 +20,7 @@ from quorumlog.testing.checkers import AnomalyKind, History, Place, Stored, chec
 
 from ...checkers.cluster_invariants import ClusterInvariants
 from ...checkers.internal_errors import raise_internal_errors
+from ...checkers.transaction_shards import check_transaction_shards
 from ...checkers.violation import Violation
 from ...cluster.liveness import (
     CONVERGE_MS,
@@ -211,7 +212,7 @@ def play(
 
 def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
     """Run a prepared run."""
-    with raise_internal_errors():
+    with raise_internal_errors(), check_transaction_shards(run.cluster.violations):
         return _play_run(run, entropy)
 
 

@@ -27,9 +27,10 @@ from quorumlog.testing.checkers import (
 from ...checkers.internal_errors import raise_internal_errors
 from ...checkers.transaction_logs import TransactionLogs
 from ...checkers.transaction_relations import judged
+from ...checkers.transaction_shards import check_transaction_shards
 from ...checkers.violation import Violation
 from ...cluster.liveness import CONVERGE_MS, is_whole
-from ...cluster.nodes import Cluster
+from ...cluster.nodes import Cluster, nodes_up
 from ...cluster.options import ClusterOptions
 from ...faults.cluster_faults import ClusterFaultPlan, draw_fault_plan
 from ...shrink.script import options_of
@@ -37,6 +38,7 @@ from ..groups.level import NEEDS_MANY
 from ..node.level import CLIENTS, END_MS, Run, facts_of, safety_end_ms, serve_with_core
 from .application import ApplicationProcess, ApplicationState, ApplicationSupervisor, Incarnation
 from .calls import Generation
+from .calm import Calm
 from .clients import Findings, PlainMachine, ReadingMachine
 from .decisions import ask, coordinator_epoch, wait_for_decisions
 from .faults import TransactionFaultInjector
@@ -173,10 +175,13 @@ class TransactionsRun:
         return places_of(self.run.options, (INPUT, OUTPUT, LAST, STAGED))
 
     def look(self) -> None:
-        """Start and end incarnations; raise the errors of programs."""
+        """Start and end incarnations; raise the errors of programs; check queues of markers."""
         for supervisor in self.supervisors:
             supervisor.look()
         self.staged.look()
+        for _, node in nodes_up(self.run.cluster.nodes):
+            if node.parts.transactions is not None:
+                node.parts.transactions._markers.check_invariants()
         for task in list(self.outside):
             if task.done():
                 self.outside.remove(task)
@@ -203,6 +208,7 @@ class TransactionsRun:
         self._wait_for_decisions()
         self._end_processors()
         self._wait_for_decisions()
+        self._must_be_prompt()
         self._judge()
         run.cluster.check_directories()
         return self._facts() | {"served": served}
@@ -281,6 +287,19 @@ class TransactionsRun:
         topics = (OFFSETS_TOPIC, SHORT, COMPACTED)
         places = [*self.kept_places, *places_of(self.run.options, topics)]
         wait_for_decisions(self.run, self.reader, places)
+
+    def _must_be_prompt(self) -> None:
+        """Check what takes a few messages without faults; see `Calm`."""
+        Calm(
+            self.run,
+            CLIENTS[1],
+            places_of(self.run.options, (LAST,)),
+            self.kept_places,
+            self.observed,
+            self.staged.history,
+            self.plan.settings["transactional_id_expiration_ms"],
+            self.plan.is_calm_long,
+        ).play()
 
     def _judge(self) -> None:
         """Compare the history with the logs, the committed data and the committed offsets."""
@@ -376,7 +395,8 @@ def play(
     with raise_internal_errors():
         run = TransactionsRun.of(world, entropy, plan=plan, fault_plan=fault_plan)
         try:
-            return run.play(entropy)
+            with check_transaction_shards(run.run.cluster.violations):
+                return run.play(entropy)
         except NotReached as error:
             errors = run.observed.errors.most_common(12)
             raise NotReached(f"{error}\n  errors of applications: {errors}") from None

@@ -32,6 +32,7 @@ EXTRA_CONFIGS: Final = {
     SHORT: SMALL | {"retention.bytes": "8192"},
     DELETED: {},
 }
+ID_EXPIRATION_MS: Final = 7 * 24 * 3_600_000  # by default
 RECORDS_MAX: Final = 250  # of all plain writers
 
 
@@ -97,6 +98,7 @@ class TransactionsPlan:
     applications: tuple[ApplicationPlan, ...]
     behaviour: Behaviour
     settings: dict[str, int]  # of every node
+    is_calm_long: bool = False  # the calm phase lasts until task attempts expire
 
     @property
     def machines(self) -> list[str]:
@@ -118,6 +120,9 @@ def draw_plan(entropy: SimEntropy) -> TransactionsPlan:
         "group_min_session_timeout_ms": 1_000,
         "group_initial_rebalance_delay_ms": 0,
         "retention_check_interval_ms": (700, 3_000)[entropy.below(2)],
+        "transactional_id_expiration_ms": (ID_EXPIRATION_MS, 20_000)[
+            entropy.stream("expiration").below(2)
+        ],
     }
     applications = []
     extra = [topic for topic in EXTRA_CONFIGS if entropy.chance(0.5)]
@@ -155,7 +160,10 @@ def draw_plan(entropy: SimEntropy) -> TransactionsPlan:
             )
         )
     return TransactionsPlan(
-        applications=tuple(applications), behaviour=draw_behaviour(entropy), settings=settings
+        applications=tuple(applications),
+        behaviour=draw_behaviour(entropy),
+        settings=settings,
+        is_calm_long=entropy.stream("attempts expire").chance(0.15),
     )
 
 
