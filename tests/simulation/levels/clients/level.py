@@ -25,6 +25,7 @@ from quorumlog.testing.checkers import Place, Stored, anomalies, report
 from ...checkers.data_directory import check_directory
 from ...faults.node_faults import draw_node_faults, run_with_faults
 from ..broker import ADDRESS, CONFIG, SentRecords, serve
+from .calm import play_calm
 from .consumers import ConsumerWorkload, follow_churned
 from .history import ClientHistory, within
 from .plan import CHURNED, ClientsPlan, draw_clients_plan
@@ -259,6 +260,7 @@ def play(world: SimWorld) -> dict[str, int]:
     assert server.alive, f"the node ended unexpectedly: {server.stops} {server.exit_error!r}"
     history = applications[0].history
     judge(history, reading.result(), was_calm=not happened and not world.fabric.links_broken)
+    play_calm(world, machine, SERVE_MS_MAX)
     facts = facts_of(history, happened, world)
     check_directory(server, CONFIG.data_dir)
     return facts
