@@ -44,6 +44,7 @@ LONG_LINGER_MS: Final = 5_000
 BATCH_BYTES: Final = 2_000
 BURST: Final = 6  # records of one turn in each partition
 IDLE_MS: Final = 3_000
+TIME_MS: Final = 1_600_000_000_000  # of some records
 
 
 @dataclass(slots=True)
@@ -84,6 +85,7 @@ class ClientCalm:
         self._frames = frames
         self._values = 0
         self._ends: Counter[int] = Counter()  # by partition
+        self._sent: dict[tuple[int, int], tuple[bytes, int]] = {}  # value and time, by place
 
     async def play(self) -> None:
         """Run the phase; raises Violation."""
@@ -117,7 +119,24 @@ class ClientCalm:
                 raise Violation("Economy", f"a burst took {sent} requests, {PARTITIONS} suffice")
             if self._clock.now_ms() < began_ms + linger_ms * 9 // 10:
                 raise Violation("Linger", f"a batch was sent before its {linger_ms} ms")
+            await self._send_many(producer)
         await self._end(producer)
+
+    async def _send_many(self, producer: AsyncProducer) -> None:
+        """Send records of one partition by one call; they get offsets in their order."""
+        values = [self._next(b"many") for _ in range(4 * BURST)]
+        sending = producer.send_many(TOPIC, values, partition=1, timestamp_ms=TIME_MS)
+        handle = await self._within(sending, "a send of many records")
+        await self._within(producer.flush(), "a flush")
+        ranges = await self._within(handle, "a delivery of many records")
+        offsets = [at for each in ranges for at in range(each.first, each.end)]
+        first = self._ends[1]
+        if offsets != list(range(first, first + len(values))):
+            raise Violation("Offsets", f"{ranges} of {len(values)} records, {first} was next")
+        self._ends[1] += len(values)
+        self._sent |= {
+            (1, offset): (value, TIME_MS) for offset, value in zip(offsets, values, strict=True)
+        }
 
     async def _do_not_linger(self, log: AsyncLog) -> None:
         """Check that a flush, a full batch and a close do not wait for the linger time."""
@@ -220,6 +239,9 @@ class ClientCalm:
             if record.offset != turns[record.partition]:
                 raise Violation("Offsets", f"{record}, {turns[record.partition]} was next")
             turns[record.partition] += 1
+            found = (record.value, record.timestamp_ms)
+            if found != self._sent.get((record.partition, record.offset), found):
+                raise Violation("Content", f"{record} was sent otherwise")
         positions = {place.partition: at for place, at in consumer.positions().items()}
         if any(positions[partition] != turns[partition] for partition in range(PARTITIONS)):
             raise Violation("Position", f"{positions} after {dict(turns)}")
