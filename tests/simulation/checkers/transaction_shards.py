@@ -119,6 +119,7 @@ class CheckedShard(TransactionShard):
         self._stored = _Stored()
         self._decisions = 0
         self._contacts: dict[int, int] = {}  # of open attempts, by producer id
+        self.deleted: set[str] = set()  # topics deleted before the load or since: membership
 
     # --- decisions -----------------------------------------------------------------------------
 
@@ -153,7 +154,9 @@ class CheckedShard(TransactionShard):
         self, image: MetadataImage, now_ms: int, *, deleted: Iterable[TopicImage] = ()
     ) -> TransactionDecision:
         """Apply a metadata change, and check the decision."""
-        decision = super().image_changed(image, now_ms, deleted=deleted)
+        gone = list(deleted)
+        self.deleted.update(topic.name for topic in gone)
+        decision = super().image_changed(image, now_ms, deleted=gone)
         with self._collected():
             self._decided(decision, image, now_ms)
         return decision
@@ -169,7 +172,14 @@ class CheckedShard(TransactionShard):
         """Finish loading, and check the decision."""
         decision = super().loaded(image, now_ms)
         with self._collected():
-            self._adopt_times(decision, now_ms)
+            self._adopt_times(now_ms)
+            self.deleted.update(
+                topic
+                for record in self._stored.records.values()
+                if isinstance(record, TransactionMetadata)
+                for topic, _ in record.partitions
+                if topic not in image.topics_by_name
+            )
             self._contacts = {
                 record.producer_id: now_ms
                 for record in self._stored.records.values()
@@ -178,7 +188,7 @@ class CheckedShard(TransactionShard):
             self._decided(decision, image, now_ms, is_load=True)
         return decision
 
-    def _adopt_times(self, decision: TransactionDecision, now_ms: int) -> None:
+    def _adopt_times(self, now_ms: int) -> None:
         """Lower the times that were ahead of this broker's clock at the load, and no others."""
         for key, record in list(self._stored.records.items()):
             if not isinstance(record, TransactionMetadata):
@@ -417,10 +427,14 @@ def _has_errors(outcome: object) -> bool:
 
 
 def _compare(
-    shard: TransactionShard, successor: TransactionShard, image: MetadataImage, now_ms: int
+    shard: CheckedShard, successor: TransactionShard, image: MetadataImage, now_ms: int
 ) -> None:
-    """Compare a shard with one that has replayed its records."""
-    mine, other = _ids_of(shard, image), _ids_of(successor, image)
+    """Compare a shard with one that has replayed its records.
+
+    Kafka's record has names of topics, so a successor cannot tell a topic from one that was created
+    later under its name. It writes a marker there, which decides nothing.
+    """
+    mine, other = (_ids_of(each, image, shard.deleted) for each in (shard, successor))
     _equal(mine, other)
     _equal(_staged_of(shard), _staged_of(successor))
     _equal({"open": set(shard._open)}, {"open": set(successor._open)})
@@ -434,15 +448,15 @@ def _compare(
     assert needed <= kept, f"StoredState: no deadline of {needed - kept}"
 
 
-def _ids_of(shard: TransactionShard, image: MetadataImage) -> dict[Any, Any]:
+def _ids_of(shard: TransactionShard, image: MetadataImage, deleted: set[str]) -> dict[Any, Any]:
     return {
         name: (
             machine.metadata,
-            machine.unmarked,
+            frozenset(each for each in machine.unmarked if each.topic not in deleted),
             {
                 topic: topic_id
                 for topic, topic_id in machine._topic_ids.items()
-                if image.topics_by_name.get(topic) == topic_id
+                if image.topics_by_name.get(topic) == topic_id and topic not in deleted
             },
         )
         for name, machine in shard._machines.items()
