@@ -220,18 +220,16 @@ class SimConnection:
             else:
                 self._queue.popleft()
             size -= taken[-1].nbytes
-        if taken:
+        part = self._queue[0] if self._queue else None
+        if taken or not isinstance(part, _Range):
             return b"".join(taken)
-        return self._take_range(self._queue[0], size)
-
-    def _take_range(self, front: _Range, size: int) -> bytes:
-        data = front.file.read(front.position, min(size, front.size))
-        assert data, f"{front.file.path} ends before position {front.position}"
-        front.position += len(data)
-        front.size -= len(data)
-        if not front.size:
+        data = part.file.read(part.position, min(size, part.size))
+        assert data, f"{part.file.path} ends before position {part.position}"
+        part.position += len(data)
+        part.size -= len(data)
+        if not part.size:
             self._queue.popleft()
-            front.lease.release()
+            part.lease.release()
         return data
 
     # --- receiving ---

@@ -92,7 +92,7 @@ class CoreOptions:
         return hop_us + 3 * self.write_us[1] + self.apply_us[1]
 
     def faster(self, hop_us: int) -> "CoreOptions":
-        """Return options whose messages and disks are so fast that a hop takes about `hop_us`."""
+        """Return options with messages and disks so fast that a hop takes about `hop_us`."""
         scale = min(1.0, hop_us / self.hop_us)
 
         def scaled(span_us: tuple[int, int]) -> tuple[int, int]:

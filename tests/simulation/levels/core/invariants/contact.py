@@ -31,7 +31,7 @@ ANSWERS: Final = (AppendResponse, AppendRejected, SnapshotResponse)
 
 
 class StableLeader:
-    """A member that has heard from its leader within the minimum election time-out neither votes
+    """A member that has a message of its leader within the minimum election time-out neither votes
     nor campaigns, and changes no epoch for a vote request; nor does the leader (thesis 4.2.3, 9.6).
     """
 
@@ -63,7 +63,7 @@ class StableLeader:
         ):
             raise Violation(
                 "StableLeader",
-                f"{member.name} campaigns in epoch {member.state.epoch}, whose leader it hears",
+                f"{member.name} campaigns in epoch {member.state.epoch} despite its leader",
             )
 
     def _vote_requested(self, member: CoreMember, request: VoteRequest, before: Delivered) -> None:
@@ -81,7 +81,7 @@ class StableLeader:
             raise Violation(
                 "StableLeader",
                 f"{member.name} goes from epoch {epoch} to {member.state.epoch} at the request of"
-                f" {request.sender}, though it hears its leader",
+                f" {request.sender}, though it has contact to its leader",
             )
 
     def _answered(self, member: CoreMember, response: VoteResponse) -> None:
@@ -92,7 +92,7 @@ class StableLeader:
             raise Violation(
                 "StableLeader",
                 f"{member.name} promises its vote to {response.receiver} in epoch"
-                f" {response.epoch}, though it hears its leader",
+                f" {response.epoch}, though it has contact to its leader",
             )
         self._grantable[key] -= 1
 
@@ -165,12 +165,12 @@ class Answered:
 
 
 class CheckQuorum:
-    """A leader that has heard from no majority of its voters for the quorum time-out resigns at its
+    """A leader without responses of a majority of its voters for the quorum time-out resigns at its
     next heartbeat (thesis 6.2); an observer that is silent for the observer time-out gets none."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
-        # By leading member: times on its clock at which it heard from each peer.
+        # By leading member: times on its clock of the last response of each peer.
         self._heard_ms: dict[int, dict[Voter, int]] = {}
         self._led_ms: dict[int, int] = {}  # by member: since when it leads
         self._alone_ms: dict[int, int] = {}  # by member: since when it sends without a majority
@@ -213,7 +213,7 @@ class CheckQuorum:
         elif now_ms - self._alone_ms.setdefault(member.number, now_ms) > slack_ms:
             raise Violation(
                 "CheckQuorum",
-                f"{member.name} leads epoch {member.state.epoch} and has heard from {len(near)} of"
+                f"{member.name} leads epoch {member.state.epoch} with responses of {len(near)} of"
                 f" {len(voters)} voters for {config.quorum_timeout_ms} ms",
             )
 
