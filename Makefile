@@ -124,6 +124,7 @@ test-all: setup ## every test there is, and long simulation
 	$(MAKE) --no-print-directory test-spark-oldest
 	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=2000
 	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=2000
+	$(MAKE) --no-print-directory simulate LEVEL=coordinator SEEDS=1000
 	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=300
 	$(MAKE) --no-print-directory simulate LEVEL=kafka SEEDS=100
