@@ -166,7 +166,8 @@ class ModelBroker:
     def end(self, *, clean: bool) -> None:
         """End the process."""
         self.is_alive = False
-        self.disk.was_clean = clean
+        # Without a registration the controller does not know what an unclean start lost.
+        self.disk.was_clean = clean and (self.disk.was_clean or self.broker_epoch >= 0)
         for place, partition in self.replicas.items():
             self.disk.marks[place] = partition.high_watermark
         if clean:
